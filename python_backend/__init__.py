@@ -1,0 +1,1 @@
+"""What happens once a request is allowed: tickets, adapters, the engine, the answer."""
