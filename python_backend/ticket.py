@@ -140,7 +140,17 @@ def _decode(payload: bytes) -> Ticket:
         )
         operation = cast(Operation, op)
         return Ticket(
-            boot, aud, operation, uid, dep, prin, parts, prompt, request, int(deadline), int(expires)
+            boot,
+            aud,
+            operation,
+            uid,
+            dep,
+            prin,
+            parts,
+            prompt,
+            request,
+            int(deadline),
+            int(expires),
         )
     except (ValueError, OverflowError) as error:
         raise InvalidTicket("malformed") from error

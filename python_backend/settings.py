@@ -1,0 +1,179 @@
+"""``serving.yaml`` as frozen, validated objects.
+
+Unknown keys and wrong values stop the start with the file, the key and what is wrong. Paths are
+relative to the file they stand in.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from python_backend.adapters import naming
+
+CONFIG_VARIABLE = "LORA_SERVING_CONFIG"
+STATE_VARIABLE = "LORA_STATE_DIR"
+
+
+class SettingsError(Exception):
+    """A settings file that cannot be used; the text names the file, the key and the cure."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AdapterSettings(_Frozen):
+    """Where adapters come from and how large they may be."""
+
+    #: Folder whose sub-folders are adapters, each named by its lora_id.
+    root: Path
+    #: Largest weight file that is looked at, bytes.
+    max_file_bytes: int = Field(default=2 << 30, gt=0)
+
+
+class LimitSettings(_Frozen):
+    """Caps on what one request may ask for."""
+
+    max_tokens: int = Field(default=1024, gt=0)
+    #: ``max_tokens`` of a request that names none (vLLM's own default).
+    default_max_tokens: int = Field(default=16, gt=0)
+    n: int = Field(default=8, gt=0)
+    logprobs: int = Field(default=20, ge=0)
+    #: Longest time a request may take, seconds; also the deadline of one that names none.
+    deadline_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    #: Largest prompt or message list, bytes.
+    max_prompt_bytes: int = Field(default=1 << 20, gt=0)
+    #: Most requests in the engine and in front of it; beyond, ``overloaded``.
+    max_pending: int = Field(default=2048, gt=0)
+
+
+class DoorSettings(_Frozen):
+    """The BLS models ``lora_stream`` and ``lora_infer``."""
+
+    #: Calls in flight per department and door; beyond, ``overloaded``.
+    max_in_flight_per_department: int = Field(default=256, gt=0)
+    #: How often a door asks Triton whether its callers have gone, seconds.
+    cancel_poll_s: float = Field(default=0.05, gt=0)
+
+
+class Settings(_Frozen):
+    """Everything that ``serving.yaml`` may say."""
+
+    #: vLLM engine arguments, as in the official backend's ``model.json``, which they override.
+    engine: dict[str, Any] = Field(default_factory=dict)
+    adapters: AdapterSettings
+    #: The policy file: departments, principals, access.
+    policy: Path
+    #: Free names for lora_ids: ``{risk_ctrl: fin_risk_v2}``.
+    aliases: dict[str, str] = Field(default_factory=dict)
+    limits: LimitSettings = LimitSettings()
+    doors: DoorSettings = DoorSettings()
+    #: Folder of the server's own state (staged adapters, keys, snapshots, audit).
+    state_dir: Path
+
+    @field_validator("aliases")
+    @classmethod
+    def _aliases(cls, aliases: dict[str, str]) -> dict[str, str]:
+        for alias, target in aliases.items():
+            if not naming.is_alias(alias):
+                raise ValueError(f"{alias!r} is reserved or not a plain ASCII name")
+            if not naming.is_lora_id(target):
+                raise ValueError(f"{alias!r} points to {target!r}, which is not a lora_id")
+            if naming.is_lora_id(alias) and alias != target:
+                # An alias shaped like a lora_id would shadow an adapter of that name, and with it
+                # the access rule written for that adapter.
+                raise ValueError(f"{alias!r} is itself a lora_id; an alias must not look like one")
+        return aliases
+
+    @model_validator(mode="after")
+    def _default_within_cap(self) -> Settings:
+        if self.limits.default_max_tokens > self.limits.max_tokens:
+            raise ValueError("limits.default_max_tokens is above limits.max_tokens")
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        """Folder of what lives as long as one server: the ticket key and the catalog snapshot."""
+        return self.state_dir / "run"
+
+    @property
+    def staged_dir(self) -> Path:
+        """Folder of verified, content-addressed adapter copies."""
+        return self.state_dir / "staged"
+
+
+def _resolved(raw: dict[str, Any], folder: Path, state_dir: Path | None) -> dict[str, Any]:
+    """``raw`` with its paths made absolute against ``folder``."""
+
+    def absolute(value: Any) -> Any:
+        return folder / value if isinstance(value, str) and value else value
+
+    raw = dict(raw)
+    if isinstance(adapters := raw.get("adapters"), dict):
+        raw["adapters"] = {**adapters, "root": absolute(adapters.get("root"))}
+    raw["policy"] = absolute(raw.get("policy"))
+    raw["state_dir"] = state_dir or absolute(raw.get("state_dir") or "state")
+    if isinstance(engine := raw.get("engine"), dict):
+        # A model may also be a Hub name; only what lies beside the file is taken as a path.
+        local = {
+            key: str(folder / value)
+            for key in ("model", "tokenizer")
+            if isinstance(value := engine.get(key), str) and (folder / value).is_dir()
+        }
+        raw["engine"] = {**engine, **local}
+    return raw
+
+
+def load(path: Path, *, state_dir: Path | None = None) -> Settings:
+    """The settings in ``path``; ``state_dir`` overrides the file's.
+
+    Raises:
+        SettingsError: the file is missing, is not YAML, or has a wrong or unknown key.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(
+            f"{path}: no such file; `python -m tools demo` makes one, or set {CONFIG_VARIABLE}"
+        ) from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"{path}: cannot be read as YAML: {error}") from None
+    if not isinstance(raw, dict):
+        raise SettingsError(f"{path}: must be a mapping of settings at the top level")
+    try:
+        return Settings.model_validate(_resolved(raw, path.resolve().parent, state_dir))
+    except ValidationError as error:
+        raise SettingsError(explain(path, error)) from None
+
+
+def explain(path: Path, error: ValidationError) -> str:
+    """One line per wrong key: the file, the dotted key, what is wrong."""
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"]) or "(top level)"
+        cure = (
+            " (unknown key: remove or correct it)" if problem["type"] == "extra_forbidden" else ""
+        )
+        lines.append(f"{path}: {key}: {problem['msg']}{cure}")
+    return "\n".join(lines)
+
+
+def from_environment() -> Settings:
+    """The settings that the environment names, as every model of the repository reads them.
+
+    Raises:
+        SettingsError: ``LORA_SERVING_CONFIG`` is not set, or its file cannot be used.
+    """
+    path = os.environ.get(CONFIG_VARIABLE)
+    if not path:
+        raise SettingsError(
+            f"{CONFIG_VARIABLE} is not set: give it the absolute path of a serving.yaml "
+            "(`python -m tools demo` makes one)"
+        )
+    state = os.environ.get(STATE_VARIABLE)
+    return load(Path(path), state_dir=Path(state) if state else None)
