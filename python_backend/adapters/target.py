@@ -1,0 +1,54 @@
+"""What the live engine can take: the modules, shapes and largest rank an adapter must fit.
+
+Built from the running engine, never from a formula for one family of models, so that every family
+that vLLM serves is judged by its own layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleShape:
+    """One layer that can carry a LoRA, with the sizes of the whole layer (not of a TP shard).
+
+    A linear layer takes ``lora_A`` of [rank, in_features] and ``lora_B`` of [out_features, rank].
+    For ``embedding``, ``in_features`` is the vocabulary and ``out_features`` the hidden size; for
+    ``lm_head`` the other way round. Both count the base model's vocabulary without padding.
+    """
+
+    in_features: int
+    out_features: int
+    kind: Literal["linear", "embedding", "lm_head"] = "linear"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What an adapter must fit.
+
+    Args:
+        modules: by the path a PEFT file uses after ``base_model.model.`` and before
+            ``.lora_A.weight``: ``model.layers.0.self_attn.q_proj``. Packed engine layers
+            (``qkv_proj``) stand here as their parts.
+        max_rank: the engine's ``max_lora_rank``.
+        name_prefixes: (from, to) renames of a file's module path before the lookup, for models
+            whose Hugging Face names differ from the engine's; the first that fits is applied.
+        dtype: what the engine casts weights to (``lora_dtype``). A value that is finite in the
+            file but not in this type is refused.
+    """
+
+    modules: Mapping[str, ModuleShape]
+    max_rank: int
+    name_prefixes: tuple[tuple[str, str], ...] = ()
+    dtype: Literal["float16", "bfloat16", "float32"] = "bfloat16"
+
+    def module(self, path: str) -> ModuleShape | None:
+        """The layer that a file's module path names, or None."""
+        for old, new in self.name_prefixes:
+            if path.startswith(old):
+                path = new + path.removeprefix(old)
+                break
+        return self.modules.get(path)
