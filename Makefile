@@ -1,0 +1,36 @@
+# Start here: `make` lists what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+# Which Python makes .venv; set-up looks for a 3.12 or 3.11 on PATH when this one is neither.
+PYTHON ?= python3
+RUN := .venv/bin/python
+TYPED := $(wildcard ensemble python_backend tools)
+MODELS := $(wildcard model_repository/*/1/model.py)
+
+.PHONY: help setup demo serve check test clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## .venv with the pinned packages and a tritonserver, no root needed
+	@$(PYTHON) tools/setup.py
+
+demo: setup ## .demo: a small model, adapters, policy, keys (kept when it is there)
+	@test -f .demo/serving.yaml || $(RUN) -m tools demo
+
+serve: demo ## set up, make the demo when missing, serve on 127.0.0.1
+	@$(RUN) -m tools serve $(ARGS)
+
+check: setup ## lint, format, types
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy $(TYPED)
+	@# Every model.py is a module of the same name, so each gets its own run.
+	@for model in $(MODELS); do echo "mypy $$model"; $(RUN) -m mypy $$model || exit 1; done
+
+test: check demo ## everything: checks, unit, contract, a real server
+	$(RUN) -m pytest $(ARGS)
+
+clean: ## remove .venv, .demo and every cache
+	rm -rf .venv .cache .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
