@@ -1,0 +1,141 @@
+"""The gate: a caller's request becomes a signed decision, or an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+
+from ensemble import chat, sampling
+from ensemble.identity import identify
+from ensemble.policy_source import PolicySource
+from ensemble.router import route
+from python_backend.adapters.catalog import SnapshotReader
+from python_backend.errors import InvalidArgument
+from python_backend.messages import Decision, EngineRequest, RawRequest
+from python_backend.settings import Settings
+from python_backend.ticket import Ticket, sha256_hex, sign
+
+__all__ = ["AUDIENCE", "CANCEL_PROMPT", "CANCEL_REQUEST", "Gate", "PolicySource"]
+
+#: The model that tickets are made out to.
+AUDIENCE = "vllm_lora"
+#: What a cancel ticket is bound to, and what has to travel beside it.
+CANCEL_PROMPT, CANCEL_REQUEST = b"", b"{}"
+#: How long a ticket outlives its request's deadline, nanoseconds.
+_GRACE_NS = 30_000_000_000
+
+
+class Gate:
+    """Decides on requests. Thread-safe; holds no state of its own.
+
+    Args:
+        settings: limits and aliases.
+        policy_source: who may use what.
+        snapshots: which adapters there are.
+        key: the server's ticket key.
+        boot_id: this server's boot id.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy_source: PolicySource,
+        snapshots: SnapshotReader,
+        key: bytes,
+        boot_id: str,
+    ) -> None:
+        self._limits = settings.limits
+        self._aliases = settings.aliases
+        self._policy_source = policy_source
+        self._snapshots = snapshots
+        self._key = key
+        self._boot_id = boot_id
+
+    def decide(self, raw: RawRequest, *, now_s: float, now_ns: int) -> Decision:
+        """The decision on ``raw``.
+
+        The caller is identified before anything else is read, so that a stranger learns nothing
+        and costs one hash.
+
+        Args:
+            now_s: a monotonic clock, seconds.
+            now_ns: CLOCK_BOOTTIME, nanoseconds.
+
+        Raises:
+            Unauthenticated, Unavailable, InvalidArgument, NotFound, AdapterFailed: in this order
+                of what is looked at.
+        """
+        policy = self._policy_source.current(now_s)
+        principal = identify(raw, policy)
+        snapshot = self._snapshots.current(now_s)
+        prompt = self._prompt(raw, snapshot.model_dir)
+        given, lora_name = sampling.requested(raw)
+        parts = route(
+            raw,
+            lora_name,
+            principal=principal,
+            policy=policy,
+            snapshot=snapshot,
+            aliases=self._aliases,
+        )
+        request = EngineRequest(
+            sampling=sampling.canonical(given, self._limits),
+            stream=_stream(raw),
+            prepend_prompt=_prepend_prompt(raw),
+            special_tokens=raw.messages is None,
+            returns=tuple(sorted(raw.returns)),
+        ).to_json()
+        deadline_ns = now_ns + int(sampling.deadline_s(raw, self._limits.deadline_s) * 1e9)
+        ticket = Ticket(
+            boot_id=self._boot_id,
+            audience=AUDIENCE,
+            operation="generate",
+            uid=secrets.token_hex(16),
+            department=principal.department,
+            principal=principal.name,
+            parts=parts,
+            prompt_sha256=sha256_hex(prompt.encode("utf-8")),
+            request_sha256=sha256_hex(request.encode("utf-8")),
+            deadline_ns=deadline_ns,
+            expires_ns=deadline_ns + _GRACE_NS,
+        )
+        cancel = dataclasses.replace(
+            ticket,
+            operation="cancel",
+            prompt_sha256=sha256_hex(CANCEL_PROMPT),
+            request_sha256=sha256_hex(CANCEL_REQUEST),
+        )
+        return Decision(prompt, request, sign(ticket, self._key), sign(cancel, self._key))
+
+    def _prompt(self, raw: RawRequest, model_dir: str) -> str:
+        """The prompt, from exactly one of ``text_input`` and ``messages``."""
+        most = self._limits.max_prompt_bytes
+        if raw.messages is not None and raw.text_input is None:
+            return chat.render(chat.parse(raw.messages, max_bytes=most), model_dir)
+        if raw.text_input is None or raw.messages is not None:
+            raise InvalidArgument("text_input", "send exactly one of text_input and messages")
+        if not raw.text_input:
+            raise InvalidArgument("text_input", "must not be empty")
+        if len(raw.text_input) > most:
+            raise InvalidArgument("text_input", f"longer than {most} bytes")
+        try:
+            return raw.text_input.decode("utf-8")
+        except UnicodeDecodeError:
+            raise InvalidArgument("text_input", "not UTF-8") from None
+
+
+def _stream(raw: RawRequest) -> bool:
+    """Whether the answer is streamed, which the door has to be able to do."""
+    if raw.stream and not raw.can_stream:
+        raise InvalidArgument("stream", "this model answers once; use lora_stream or lora_generate")
+    return bool(raw.stream)
+
+
+def _prepend_prompt(raw: RawRequest) -> bool:
+    """Whether the answer begins with the prompt: the official backend's rule, never for a chat."""
+    exclude = raw.exclude_input_in_output
+    if exclude is None:
+        exclude = bool(raw.stream)
+    if raw.stream and not exclude:
+        raise InvalidArgument("exclude_input_in_output", "must not be false when streaming")
+    return not exclude and raw.messages is None

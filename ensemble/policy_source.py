@@ -1,0 +1,73 @@
+"""The policy file as a gate holds it: read at the start, read again when it has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from ensemble.access import Policy, PolicyError, load_policy
+
+
+class PolicySource:
+    """The newest good policy. Thread-safe.
+
+    A file that turns bad while the server runs changes nothing: the last good policy stays, and
+    ``on_error`` hears why, once for each change of the file.
+
+    Args:
+        path: the policy file.
+        on_error: gets the text of the error; must not raise.
+        recheck_s: how often the file is looked at, at most, seconds.
+
+    Raises:
+        PolicyError: the file cannot be used at the start.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        on_error: Callable[[str], None] = lambda text: None,
+        recheck_s: float = 0.5,
+    ) -> None:
+        self._path = path
+        self._on_error = on_error
+        self._recheck_s = recheck_s
+        self._lock = threading.Lock()
+        self._checked_s = float("-inf")
+        #: Why the file as it is now is not used, or None.
+        self.error: str | None = None
+        # Looked at before it is read: a change in between is then seen at the next look.
+        self._stamp = self._look()
+        self._policy = load_policy(path)
+
+    def current(self, now_s: float) -> Policy:
+        """The newest good policy; ``now_s`` is a monotonic clock, seconds. Never raises."""
+        # Whoever finds another thread at the file goes on with the policy there is.
+        if now_s - self._checked_s >= self._recheck_s and self._lock.acquire(blocking=False):
+            try:
+                self._refresh()
+                self._checked_s = now_s
+            finally:
+                self._lock.release()
+        return self._policy
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            stat = self._path.stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+    def _refresh(self) -> None:
+        stamp = self._look()
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._policy = load_policy(self._path)
+            self.error = None
+        except PolicyError as error:
+            self.error = str(error)
+            self._on_error(self.error)
