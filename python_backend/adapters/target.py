@@ -36,19 +36,18 @@ class Target:
         max_rank: the engine's ``max_lora_rank``.
         name_prefixes: (from, to) renames of a file's module path before the lookup, for models
             whose Hugging Face names differ from the engine's; the first that fits is applied.
-        dtype: what the engine casts weights to (``lora_dtype``). A value that is finite in the
-            file but not in this type is refused.
+        per_module_scaling: whether the engine honours ``rank_pattern`` and ``alpha_pattern``
+            (vLLM 0.32 does). Where it does not, an adapter that needs them is refused.
     """
 
     modules: Mapping[str, ModuleShape]
     max_rank: int
     name_prefixes: tuple[tuple[str, str], ...] = ()
-    dtype: Literal["float16", "bfloat16", "float32"] = "bfloat16"
+    per_module_scaling: bool = True
 
-    def module(self, path: str) -> ModuleShape | None:
-        """The layer that a file's module path names, or None."""
+    def module_path(self, path: str) -> str:
+        """The engine's path of the layer that a file calls ``path``; it may not exist."""
         for old, new in self.name_prefixes:
             if path.startswith(old):
-                path = new + path.removeprefix(old)
-                break
-        return self.modules.get(path)
+                return new + path.removeprefix(old)
+        return path
