@@ -50,12 +50,12 @@ Alpha = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 class PeftConfig(BaseModel):
     """The fields that decide what the adapter computes; see ``parse``."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     r: Rank
     lora_alpha: Alpha
-    target_modules: Annotated[list[str] | str | None, Field(strict=True)] = None
-    use_rslora: Annotated[bool, Field(strict=True)] = False
+    target_modules: list[str] | str | None = None
+    use_rslora: bool = False
     rank_pattern: dict[str, Rank] = {}
     alpha_pattern: dict[str, Alpha] = {}
 
