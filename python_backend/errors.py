@@ -10,7 +10,7 @@
     ├── DeadlineExceeded    deadline_exceeded   the deadline passed
     ├── Cancelled           cancelled           the caller went away
     ├── Unavailable         unavailable         not ready, or the engine is gone
-    └── Internal            internal            not ours: the trace is in the log, under the error id
+    └── Internal            internal            not ours: the trace is in the log, under its id
 
 A message is ``code: sentence``; the code is one of this closed list. What may be retried ends in
 ``retry_after=<seconds>``. No message carries a path, a trace, a secret, or a name that the caller

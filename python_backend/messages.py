@@ -73,6 +73,9 @@ ENGINE_INPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("early_accept", "BOOL"),
 )
 
+#: ``final`` marks the last response for a BLS door, which cannot see Triton's own flag.
+ENGINE_OUTPUTS: tuple[TensorSpec, ...] = (*GENERATION_OUTPUTS, TensorSpec("final", "BOOL"))
+
 
 @dataclasses.dataclass(frozen=True)
 class RawRequest:

@@ -29,6 +29,11 @@ KEY_BYTES = 32
 #: Longest token that is looked at; a real one is far below.
 MAX_TOKEN_CHARS = 16_384
 
+#: The model that tickets are made out to.
+ENGINE_AUDIENCE = "vllm_lora"
+#: What a cancel ticket is bound to, and what has to travel beside it.
+CANCEL_PROMPT, CANCEL_REQUEST = "", "{}"
+
 Operation = Literal["generate", "cancel", "admin"]
 
 

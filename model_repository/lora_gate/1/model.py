@@ -1,0 +1,48 @@
+"""Triton's socket for the gate; what it decides is in ``ensemble.gate``."""
+
+import locale
+import time
+from typing import Any
+
+# The stub starts in the C locale, in which reading UTF-8 files fails.
+locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+
+import logging  # noqa: E402
+
+from ensemble.gate import Gate, PolicySource  # noqa: E402
+from python_backend import runtime, settings  # noqa: E402
+from python_backend.adapters.catalog import SnapshotReader  # noqa: E402
+from python_backend.errors import Internal, ServingError  # noqa: E402
+from python_backend.ticket import boottime_ns  # noqa: E402
+from python_backend.wire import logs, reading, writing  # noqa: E402
+
+log = logging.getLogger("ensemble")
+
+
+class TritonPythonModel:
+    """One gate."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Reads settings, policy and key; a wrong one stops the start with its name."""
+        logs.log_to_triton()
+        config = settings.from_environment()
+        boot_id = runtime.boot_id()
+        policy = PolicySource(config.policy, on_error=log.error)
+        snapshots = SnapshotReader(config.run_dir, boot_id)
+        self._gate = Gate(config, policy, snapshots, runtime.ticket_key(config.run_dir), boot_id)
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """One decision, or one error, per request."""
+        return [self._decide(request) for request in requests]
+
+    def _decide(self, request: Any) -> Any:
+        try:
+            raw = reading.read_raw(request, can_stream=True)
+            decision = self._gate.decide(raw, now_s=time.monotonic(), now_ns=boottime_ns())
+            return writing.decision_response(decision)
+        except ServingError as error:
+            return writing.error_response(error)
+        except Exception:
+            internal = Internal()
+            log.exception("error id %s", internal.error_id)
+            return writing.error_response(internal)

@@ -1,0 +1,30 @@
+"""Triton's socket for the unary door; what it does is in ``python_backend.doors``."""
+
+import locale
+from typing import Any
+
+# The stub starts in the C locale, in which reading UTF-8 files fails.
+locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+
+from python_backend import settings  # noqa: E402
+from python_backend.doors import Door  # noqa: E402
+from python_backend.wire import bls, logs  # noqa: E402
+
+
+class TritonPythonModel:
+    """One door."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Reads the settings."""
+        logs.log_to_triton()
+        config = settings.from_environment()
+        self._door = Door(bls.TritonBackend(can_stream=False), config.doors)
+
+    def execute(self, requests: list[Any]) -> None:
+        """Starts each call on a thread of its own and returns at once."""
+        for request in requests:
+            self._door.submit(request, bls.TritonCaller(request))
+
+    def finalize(self) -> None:
+        """Cancels what is in flight."""
+        self._door.stop()

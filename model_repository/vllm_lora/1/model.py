@@ -1,0 +1,42 @@
+"""Triton's socket for the engine; what it does is in ``python_backend``."""
+
+import locale
+from pathlib import Path
+from typing import Any
+
+# The stub starts in the C locale, in which importing vLLM fails.
+locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
+
+from python_backend import settings  # noqa: E402
+from python_backend.server import EngineServer  # noqa: E402
+from python_backend.wire import logs, reading, sending  # noqa: E402
+
+
+class TritonPythonModel:
+    """The engine model."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Starts the engine; returns when requests can be answered."""
+        logs.log_to_triton()
+        version_dir = Path(args["model_repository"]) / args["model_version"]
+        self._responses = sending.SenderThread()
+        self._server = EngineServer(settings.from_environment(), version_dir)
+        try:
+            self._server.start()
+        except BaseException:
+            self.finalize()
+            raise
+
+    def execute(self, requests: list[Any]) -> None:
+        """Hands each request to the engine's loop and returns at once."""
+        for request in requests:
+            call = reading.read_call(request)
+            responder = sending.StreamResponder(
+                request, self._responses, for_door=call.early_accept
+            )
+            self._server.submit(call, responder)
+
+    def finalize(self) -> None:
+        """Ends the engine and its processes."""
+        self._server.stop()
+        self._responses.stop()

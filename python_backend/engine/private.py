@@ -1,0 +1,152 @@
+"""Every private name of vLLM that this project touches, and nothing else touches any.
+
+``Internals.of`` looks for all of them once, at start. What a vLLM version lacks is listed in
+``missing``; the worker extension then leaves the features that need it alone, and the engine works
+through vLLM's public calls only. Checked against vLLM 0.32 (CPU) and read for 0.24.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One layer that takes an adapter, by the engine's own name for it.
+
+    ``parts`` maps the last name segment of each part that a PEFT file may hold (``q_proj``,
+    ``k_proj``, ``v_proj`` for a packed ``qkv_proj``) to its in and out features; ``kind`` is
+    ``linear``, ``embedding`` or ``lm_head``.
+    """
+
+    name: str
+    kind: str
+    parts: Mapping[str, tuple[int, int]]
+
+
+@dataclasses.dataclass
+class Internals:
+    """The LoRA managers inside one vLLM worker.
+
+    ``worker_manager`` is vLLM's ``LRUCacheWorkerLoRAManager`` (loads adapters, applies them in the
+    step), ``model_manager`` its ``LRUCacheLoRAModelManager`` (host cache, slots, layers).
+    """
+
+    worker_manager: Any
+    model_manager: Any
+    missing: tuple[str, ...]
+
+    @classmethod
+    def of(cls, worker: Any) -> Internals:
+        """The managers of ``worker`` (a vLLM Worker whose model is loaded)."""
+        manager = getattr(getattr(worker, "model_runner", None), "lora_manager", None)
+        model_manager = getattr(manager, "_adapter_manager", None)
+        wanted = {
+            "model_runner.lora_manager": manager,
+            "_adapter_manager": model_manager,
+            "_load_adapter": getattr(manager, "_load_adapter", None),
+            "add_adapter": getattr(manager, "add_adapter", None),
+            "remove_adapter": getattr(manager, "remove_adapter", None),
+            "set_active_adapters": getattr(manager, "set_active_adapters", None),
+            "modules": getattr(model_manager, "modules", None),
+            "packed_modules": getattr(model_manager, "packed_modules", None),
+            "lora_index_to_id": getattr(model_manager, "lora_index_to_id", None),
+            "_registered_adapters": getattr(model_manager, "_registered_adapters", None),
+            "activate_adapter": getattr(model_manager, "activate_adapter", None),
+            "create_dummy_lora": getattr(model_manager, "create_dummy_lora", None),
+        }
+        missing = tuple(name for name, found in wanted.items() if found is None)
+        return cls(manager, model_manager, missing)
+
+    def slots(self) -> list[int | None]:
+        """The adapter id in each slot."""
+        return list(self.model_manager.lora_index_to_id)
+
+    def host_cache(self) -> list[int]:
+        """The adapter ids in the host cache, least recently used first."""
+        return [int(key) for key in self.model_manager.list_adapters()]
+
+    def layers(self) -> list[Layer]:
+        """Every layer that takes an adapter, with full (not per-rank) sizes."""
+        found = []
+        for name, module in self.model_manager.modules.items():
+            base: Any = getattr(module, "base_layer", None)
+            kind = type(module).__name__
+            last = name.rsplit(".", 1)[-1]
+            if kind == "LogitsProcessorWithLoRA":
+                parts = {last: (int(module.hidden_size), int(base.vocab_size))}
+                found.append(Layer(name, "lm_head", parts))
+            elif kind == "VocabParallelEmbeddingWithLoRA":
+                size = (int(base.org_vocab_size), int(base.embedding_dim))
+                found.append(Layer(name, "embedding", {last: size}))
+            elif hasattr(base, "input_size") and hasattr(base, "output_size"):
+                names = self.model_manager.packed_modules.get(name)
+                short = [n.rsplit(".", 1)[-1] for n in names] if names else [last]
+                outs = _output_sizes(base, len(short))
+                if outs is not None:
+                    sizes = {s: (int(base.input_size), o) for s, o in zip(short, outs, strict=True)}
+                    found.append(Layer(name, "linear", sizes))
+        return found
+
+    def renames(self) -> tuple[tuple[str, str], ...]:
+        """Prefix renames from a checkpoint's names to the engine's, as the model class has them."""
+        mapper = getattr(self.model_manager.model, "hf_to_vllm_mapper", None)
+        prefixes = getattr(mapper, "orig_to_new_prefix", None) or {}
+        return tuple((old, new) for old, new in prefixes.items() if new is not None)
+
+    def slot_bytes(self) -> int:
+        """Bytes of all slots of all layers on this worker."""
+        total = 0
+        for module in self.model_manager.modules.values():
+            for stacked in (module.lora_a_stacked, module.lora_b_stacked):
+                for tensor in stacked if isinstance(stacked, tuple | list) else (stacked,):
+                    total += tensor.numel() * tensor.element_size()
+        return total
+
+
+def _output_sizes(base: Any, parts: int) -> list[int] | None:
+    """Full out features of a linear layer's parts, or None if they cannot be told."""
+    sizes = getattr(base, "output_sizes", None)
+    if sizes is not None and len(sizes) == parts:
+        return [int(size) for size in sizes]
+    if parts == 1:
+        return [int(base.output_size)]
+    return None
+
+
+def kv_caches(worker: Any) -> list[torch.Tensor]:
+    """The worker's KV cache tensors."""
+    flat: list[torch.Tensor] = []
+    for cache in worker.model_runner.kv_caches:
+        flat.extend(cache if isinstance(cache, tuple | list) else (cache,))
+    return flat
+
+
+def cpu_wrapper_class() -> type[Any] | None:
+    """The class through which vLLM's CPU platform computes LoRA products."""
+    try:
+        from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+    except ImportError:
+        return None
+    methods = ("add_lora_linear", "add_lora_logits", "add_lora_embedding", "update_metadata")
+    complete = all(callable(getattr(PunicaWrapperCPU, name, None)) for name in methods)
+    return PunicaWrapperCPU if complete else None
+
+
+def watch_slots(internals: Internals, changed: Callable[[Any, int, bool], None]) -> None:
+    """Calls ``changed(layer, slot, holds_weights)`` whenever a layer's slot is set or reset."""
+    for module in internals.model_manager.modules.values():
+
+        def set_lora(slot: int, *args: Any, _m: Any = module, _f: Any = module.set_lora) -> None:
+            _f(slot, *args)
+            changed(_m, slot, True)
+
+        def reset_lora(slot: int, _m: Any = module, _f: Any = module.reset_lora) -> None:
+            _f(slot)
+            changed(_m, slot, False)
+
+        module.set_lora, module.reset_lora = set_lora, reset_lora

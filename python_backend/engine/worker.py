@@ -1,0 +1,194 @@
+"""What runs inside vLLM's worker: a worker extension, called through ``collective_rpc``.
+
+vLLM appends this class to its Worker's bases, runs no ``__init__`` of it, and refuses any public
+name that the Worker has already; hence the ``lora_`` prefix and the lazily made state.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from python_backend.engine import cpu_kernels, private
+
+
+class LoraWorkerExtension:
+    """The methods that ``collective_rpc`` reaches, on top of vLLM's own."""
+
+    def lora_install(self) -> dict[str, Any]:
+        """Finds vLLM's private parts, repairs the CPU kernels, guards the step. Idempotent.
+
+        Returns:
+            ``missing``: private names this vLLM lacks (then nothing was installed);
+            ``layers``: every layer that takes an adapter; ``renames``: prefix renames;
+            ``slot_bytes``: bytes of all slots; ``pid``.
+        """
+        internals = private.Internals.of(self)
+        missing = list(internals.missing)
+        if missing:
+            return {"missing": missing, "layers": [], "renames": [], "slot_bytes": 0}
+        if getattr(self, "_lora_guard", None) is None:
+            self._lora_guard = StepGuard(internals)
+            if _on_cpu(self) and not repair_cpu_kernels(internals):
+                missing.append("PunicaWrapperCPU")
+        layers = [(layer.name, layer.kind, dict(layer.parts)) for layer in internals.layers()]
+        return {
+            "missing": missing,
+            "layers": layers,
+            "renames": list(internals.renames()),
+            "slot_bytes": internals.slot_bytes(),
+            "pid": os.getpid(),
+        }
+
+    def lora_state(self) -> dict[str, Any]:
+        """What is where: ids in slots and host cache, ids that failed inside a step."""
+        internals = private.Internals.of(self)
+        guard: StepGuard | None = getattr(self, "_lora_guard", None)
+        return {
+            "slots": internals.slots(),
+            "host": internals.host_cache(),
+            "failed": dict(guard.failed) if guard else {},
+        }
+
+    def lora_zero_kv_cache(self) -> int:
+        """Zeroes the KV cache, the cure for one that non-finite weights have poisoned.
+
+        Only while generation is paused. Returns the number of tensors.
+        """
+        caches = private.kv_caches(self)
+        for cache in caches:
+            cache.zero_()
+        return len(caches)
+
+
+def _on_cpu(worker: Any) -> bool:
+    return bool(torch.device(worker.device).type == "cpu")
+
+
+class StepGuard:
+    """Keeps an adapter's failure out of the engine's step, where it would end the engine.
+
+    Outside a step a failed load is undone and re-raised. Inside a step it is replaced by an
+    adapter of zeros and remembered in ``failed``, whose requests the front end then fails: they
+    are never answered as base.
+    """
+
+    def __init__(self, internals: private.Internals) -> None:
+        self.failed: dict[int, str] = {}
+        self._in_step = False
+        self._internals = internals
+        manager = internals.worker_manager
+        self._add, self._apply = manager.add_adapter, manager.set_active_adapters
+        manager.add_adapter = self._guarded_add
+        manager.set_active_adapters = self._guarded_apply
+
+    def _guarded_apply(self, requests: Any, mapping: Any) -> Any:
+        self._in_step = True
+        try:
+            return self._apply(requests, mapping)
+        finally:
+            self._in_step = False
+
+    def _guarded_add(self, request: Any) -> bool:
+        try:
+            return bool(self._add(request))
+        except Exception as error:
+            # vLLM registers an adapter before it has copied all of it: what is half written now
+            # still holds the slot's previous occupant.
+            self._internals.worker_manager.remove_adapter(request.lora_int_id)
+            if not self._in_step:
+                raise
+            self.failed[request.lora_int_id] = type(error).__name__
+            self._fill_with_zeros(request.lora_int_id)
+            return True
+
+    def _fill_with_zeros(self, int_id: int) -> None:
+        manager = self._internals.model_manager
+        modules = self._internals.worker_manager.embedding_modules
+        manager.add_adapter(manager.create_dummy_lora(int_id, 8, modules))
+        manager.activate_adapter(int_id)
+
+
+def repair_cpu_kernels(internals: private.Internals) -> bool:
+    """Replaces vLLM's CPU LoRA products by those of ``cpu_kernels``.
+
+    Returns False where this vLLM's class is not the one we know; it is then left as it is.
+    """
+    wrapper = private.cpu_wrapper_class()
+    if wrapper is None:
+        return False
+    in_use: dict[int, set[int]] = {}
+
+    def changed(layer: Any, slot: int, holds_weights: bool) -> None:
+        stacked = layer.lora_a_stacked
+        first = stacked[0] if isinstance(stacked, tuple | list) else stacked
+        slots = in_use.setdefault(id(first), set())
+        if holds_weights:
+            slots.add(slot)
+        else:
+            slots.discard(slot)
+
+    private.watch_slots(internals, changed)
+    patch_wrapper(wrapper, in_use)
+    return True
+
+
+def patch_wrapper(wrapper: type[Any], in_use: dict[int, set[int]]) -> None:
+    """Gives vLLM's CPU wrapper class our products.
+
+    ``in_use`` maps the identity of a layer's (first) stacked A to the slots that hold weights.
+    """
+    update_metadata = wrapper.update_metadata
+
+    def update(self: Any, *args: Any, **kwargs: Any) -> None:
+        update_metadata(self, *args, **kwargs)
+        self._lora_plans = {}
+
+    def plan_of(self: Any, indices: torch.Tensor, rows: int) -> cpu_kernels.Plan:
+        plans: dict[tuple[int, int], cpu_kernels.Plan] = self.__dict__.setdefault("_lora_plans", {})
+        key = (indices.data_ptr(), rows)
+        if key not in plans:
+            plans[key] = cpu_kernels.plan(indices[:rows])
+        return plans[key]
+
+    def linear(
+        self: Any,
+        y: torch.Tensor,
+        x: torch.Tensor,
+        lora_a_stacked: tuple[torch.Tensor, ...],
+        lora_b_stacked: tuple[torch.Tensor, ...],
+        scale: float,
+        output_slices: tuple[int, ...],
+        **_: Any,
+    ) -> None:
+        x, y = x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])
+        offsets = [sum(output_slices[:i]) for i in range(len(output_slices))]
+        plan = plan_of(self, self.token_lora_indices, x.shape[0])
+        slots = in_use.get(id(lora_a_stacked[0]), ())
+        cpu_kernels.add_lora(y, x, lora_a_stacked, lora_b_stacked, plan, scale, offsets, slots)
+
+    def logits(
+        self: Any,
+        y: torch.Tensor,
+        x: torch.Tensor,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        scale: float,
+        **_: Any,
+    ) -> None:
+        x, y = x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])
+        plan = plan_of(self, self.sampler_indices, x.shape[0])
+        cpu_kernels.add_lora(y, x, (a,), (b,), plan, scale, (0,), in_use.get(id(a), ()))
+
+    def embedding(
+        self: Any, y: torch.Tensor, x: torch.Tensor, b: torch.Tensor, *_: Any, **__: Any
+    ) -> None:
+        plan = plan_of(self, self.token_lora_indices, x.shape[0])
+        cpu_kernels.add_lora_embedding(y, x, b, plan)
+
+    wrapper.update_metadata = update
+    wrapper.add_lora_linear = linear
+    wrapper.add_lora_logits = logits
+    wrapper.add_lora_embedding = embedding

@@ -1,0 +1,141 @@
+"""The engine model's life: start the engine, list the adapters, answer, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from python_backend import runtime, settings
+from python_backend.adapters import catalog, scan, staging
+from python_backend.adapters.versions import Versions
+from python_backend.admission import Admission
+from python_backend.engine import async_llm
+from python_backend.engine.base import Engine, EngineInfo
+from python_backend.service import Call, GenerateService, Responder
+from python_backend.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Files of Triton's official vLLM backend, honoured in the model's version folder.
+MODEL_JSON = "model.json"
+
+
+class EngineServer:
+    """Owns the engine, its event loop, the catalog and the service.
+
+    Args:
+        version_dir: the model's version folder, where a ``model.json`` may lie.
+    """
+
+    def __init__(self, config: Settings, version_dir: Path) -> None:
+        self._settings, self._version_dir = config, version_dir
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
+        self._engine: Engine | None = None
+        self._service: GenerateService | None = None
+
+    def start(self) -> None:
+        """Returns when requests can be answered.
+
+        Raises:
+            SettingsError, EngineStartError, RuntimeDirError: with the key or file and the cure.
+        """
+        began = time.monotonic()
+        config = self._settings
+        key = runtime.ticket_key(config.run_dir)
+        boot_id = runtime.boot_id()
+        root = config.adapters.root
+        if not root.is_dir():
+            raise settings.SettingsError(f"adapters.root: {root} is not a folder; make it")
+        async_llm.prepare_process(len(os.sched_getaffinity(0)))
+        raw = {**self._model_json(), **config.engine}
+        arguments = async_llm.engine_arguments(raw, sum(1 for _ in root.iterdir()))
+        engine = async_llm.AsyncLLMEngine(arguments)
+        self._engine = engine
+        self._thread.start()
+        info = self._wait(engine.start())
+        engine_ready = time.monotonic()
+        versions = Versions()
+        entries = self._scan(info, versions)
+        self._publish(boot_id, info, entries)
+        admission = Admission(config.limits.max_pending)
+        self._service = GenerateService(engine, info, versions, admission, key=key, boot_id=boot_id)
+        ready = sum(entry.state is catalog.State.READY for entry in entries.values())
+        log.info(
+            "ready: vLLM %s, %d adapters of %d, engine %.1f s, scan %.1f s",
+            info.engine_version,
+            ready,
+            len(entries),
+            engine_ready - began,
+            time.monotonic() - engine_ready,
+        )
+        if info.missing:
+            log.warning("this vLLM lacks %s: public calls only", ", ".join(info.missing))
+
+    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _model_json(self) -> dict[str, Any]:
+        path = self._version_dir / MODEL_JSON
+        if not path.exists():
+            return {}
+        try:
+            body = json.loads(path.read_text("utf-8"))
+        except ValueError as error:
+            raise settings.SettingsError(f"{path}: not valid JSON: {error}") from None
+        if not isinstance(body, dict):
+            raise settings.SettingsError(f"{path}: must be a JSON object of engine arguments")
+        return body
+
+    def _scan(self, info: EngineInfo, versions: Versions) -> dict[str, catalog.Entry]:
+        config = self._settings
+        staging.clean(config.staged_dir)
+        found = scan.scan(
+            config.adapters.root, config.staged_dir, info.target, config.adapters.max_file_bytes
+        )
+        for line in found.badly_named:
+            log.warning("adapter root: %s", line)
+        for lora_id, scanned in found.adapters.items():
+            if scanned.path is None:
+                log.warning("adapter %s refused: %s", lora_id, scanned.entry.reason)
+            else:
+                versions.register(lora_id, scanned.entry.digest, scanned.path)
+        return {lora_id: scanned.entry for lora_id, scanned in found.adapters.items()}
+
+    def _publish(self, boot_id: str, info: EngineInfo, entries: dict[str, catalog.Entry]) -> None:
+        pid = os.getpid()
+        snapshot = catalog.Snapshot(
+            boot_id=boot_id,
+            generation=time.time_ns(),
+            engine_pid=pid,
+            engine_start=runtime.process_start(pid) or "",
+            model_dir=info.model_dir,
+            max_model_len=info.max_model_len,
+            entries=entries,
+        )
+        catalog.publish(self._settings.run_dir, snapshot)
+
+    def submit(self, call: Call, responder: Responder) -> None:
+        """Starts answering a call; returns at once."""
+        service = self._service
+        if service is None:
+            raise RuntimeError("submit before start")
+        asyncio.run_coroutine_threadsafe(service.handle(call, responder), self._loop)
+
+    def stop(self) -> None:
+        """Cancels what is under way, ends the engine and its processes. Callable more than once."""
+        if not self._thread.is_alive():
+            return
+        if self._service is not None:
+            self._wait(self._service.stop())
+        if self._engine is not None:
+            self._wait(self._engine.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)

@@ -1,0 +1,224 @@
+"""What happens to a request that carries a ticket: checked, admitted, run, answered, once.
+
+Runs on the engine's event loop; knows nothing of Triton. A request ends in exactly one final
+answer or one error, whatever happens to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from python_backend import ticket as tickets
+from python_backend.adapters.naming import BASE
+from python_backend.adapters.versions import Versions
+from python_backend.admission import Admission
+from python_backend.engine.base import Engine, EngineInfo, Job, Step, Version
+from python_backend.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Internal,
+    InvalidArgument,
+    ServingError,
+    Unavailable,
+)
+from python_backend.messages import Answer, EngineRequest, Sequence
+from python_backend.ticket import Ticket
+
+log = logging.getLogger(__name__)
+
+#: Cancels that overtook their request are remembered, at most this many.
+_EARLY_CANCELS = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """What reaches the engine model: the gate's four outputs, or those a caller made up."""
+
+    prompt: bytes
+    request: bytes
+    ticket: str
+    early_accept: bool = False
+
+
+class Responder(Protocol):
+    """How a call is answered. ``send`` of a final answer, ``fail`` and ``done`` end it."""
+
+    def accept(self) -> None:
+        """An empty first response: the call is in, its answer comes later."""
+
+    def send(self, answer: Answer, returns: tuple[str, ...]) -> None:
+        """One response with ``returns`` among its outputs; the last if ``answer.final``."""
+
+    def fail(self, error: ServingError) -> None:
+        """An error, and the end."""
+
+    def done(self) -> None:
+        """The end, with nothing more to say."""
+
+
+class GenerateService:
+    """The engine model's behaviour.
+
+    Args:
+        engine: started.
+        info: what it said at its start.
+        key: the server's ticket key.
+        clock_ns: CLOCK_BOOTTIME, nanoseconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        info: EngineInfo,
+        versions: Versions,
+        admission: Admission,
+        *,
+        key: bytes,
+        boot_id: str,
+        clock_ns: Callable[[], int] = tickets.boottime_ns,
+    ) -> None:
+        self._engine, self._info, self._versions = engine, info, versions
+        self._admission, self._key, self._boot_id = admission, key, boot_id
+        self._clock_ns = clock_ns
+        self._seen = tickets.SeenUids()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._cancelled_early: dict[str, None] = {}
+        self._stopping = False
+
+    @property
+    def running(self) -> int:
+        """Requests under way."""
+        return len(self._running)
+
+    async def handle(self, call: Call, responder: Responder) -> None:
+        """Answers one call. Never raises."""
+        try:
+            ticket = self._check(call)
+            if ticket.operation == "cancel":
+                self._cancel(ticket.uid)
+                responder.done()
+            else:
+                await self._generate(call, ticket, responder)
+        except ServingError as error:
+            if isinstance(error, tickets.InvalidTicket):
+                log.warning("a call without a valid ticket was refused: %s", error.reason)
+            responder.fail(error)
+        except asyncio.CancelledError:
+            responder.fail(Cancelled("the request was cancelled."))
+        except Exception:
+            internal = Internal()
+            log.exception("error id %s", internal.error_id)
+            responder.fail(internal)
+
+    def _check(self, call: Call) -> Ticket:
+        operation = tickets.peek(call.ticket).operation
+        if operation not in ("generate", "cancel"):
+            raise tickets.InvalidTicket("operation")
+        now_ns = self._clock_ns()
+        ticket = tickets.verify(
+            call.ticket,
+            self._key,
+            boot_id=self._boot_id,
+            audience=tickets.ENGINE_AUDIENCE,
+            operation=operation,
+            prompt=call.prompt,
+            request=call.request,
+            now_ns=now_ns,
+        )
+        self._seen.use(ticket, now_ns)
+        return ticket
+
+    def _cancel(self, uid: str) -> None:
+        if (task := self._running.get(uid)) is not None:
+            log.info("[vllm] Cancelling the request")
+            task.cancel()
+            return
+        # It may be on its way still: a door's two calls can overtake each other.
+        self._cancelled_early[uid] = None
+        if len(self._cancelled_early) > _EARLY_CANCELS:
+            self._cancelled_early.pop(next(iter(self._cancelled_early)))
+
+    async def _generate(self, call: Call, ticket: Ticket, responder: Responder) -> None:
+        if self._stopping or not self._engine.alive:
+            raise Unavailable("the engine is not ready.", retry_after=5)
+        if ticket.uid in self._cancelled_early:
+            del self._cancelled_early[ticket.uid]
+            raise Cancelled("the request was cancelled.")
+        self._running[ticket.uid] = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            left_s = (ticket.deadline_ns - self._clock_ns()) / 1e9
+            if left_s <= 0:
+                raise DeadlineExceeded("the deadline has passed.")
+            async with asyncio.timeout(left_s):
+                with self._admission.lease(ticket.department):
+                    if call.early_accept:
+                        responder.accept()
+                    await self._run(call, ticket, responder)
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline has passed.") from None
+        except asyncio.CancelledError:
+            log.info("[vllm] Successfully cancelled the request")
+            raise
+        finally:
+            del self._running[ticket.uid]
+
+    async def _run(self, call: Call, ticket: Ticket, responder: Responder) -> None:
+        request = EngineRequest.from_json(call.request.decode("utf-8"))
+        prompt = call.prompt.decode("utf-8")
+        version = self._version(ticket)
+        ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
+        self._check_length(len(ids))
+        salt = self._cache_salt(ticket.department)
+        job = Job(ticket.uid, ids, request, version, salt)
+        served = version.name if version else BASE
+        prefix = prompt if request.prepend_prompt and not request.stream else ""
+        finished = False
+        async for step in self._engine.generate(job):
+            finished = step.finished
+            answer = _answer(step, request, prefix, served, ticket.uid)
+            responder.send(answer, request.returns)
+        if not finished:
+            raise Unavailable("the engine ended the request early.", retry_after=5)
+
+    def _version(self, ticket: Ticket) -> Version | None:
+        if not ticket.parts:
+            return None
+        (part,) = ticket.parts
+        return self._versions.get(part.lora_id, part.digest)
+
+    def _check_length(self, tokens: int) -> None:
+        limit = self._info.max_model_len - 1
+        if tokens == 0:
+            raise InvalidArgument("text_input", "the prompt is empty")
+        if tokens > limit:
+            raise InvalidArgument(
+                "text_input", f"the prompt has {tokens} tokens; the model takes at most {limit}"
+            )
+
+    def _cache_salt(self, department: str) -> str:
+        # A secret per department: nobody can learn from cached tokens or timing whether another
+        # department has sent the same prompt.
+        label = b"prefix-cache\0" + department.encode()
+        return hmac.new(self._key, label, hashlib.sha256).hexdigest()
+
+    async def stop(self) -> None:
+        """Refuses new requests, cancels those under way and waits until they have ended."""
+        self._stopping = True
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _answer(step: Step, request: EngineRequest, prefix: str, served: str, uid: str) -> Answer:
+    count = int(request.sampling.get("n", 1))
+    sequences = [step.sequences.get(index, Sequence()) for index in range(count)]
+    if prefix:
+        sequences = [dataclasses.replace(s, text=prefix + s.text) for s in sequences]
+    return Answer(tuple(sequences), step.num_input_tokens, served, uid, step.finished)

@@ -1,0 +1,111 @@
+"""The models behind a BLS door, called through Triton."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from python_backend import errors
+from python_backend.doors import Piece
+from python_backend.messages import GATE_OUTPUTS, GENERATION_INPUTS, Decision
+from python_backend.ticket import CANCEL_PROMPT, CANCEL_REQUEST, ENGINE_AUDIENCE
+from python_backend.wire import writing
+
+GATE, ENGINE = "lora_gate", ENGINE_AUDIENCE
+_DECISION = [spec.name for spec in GATE_OUTPUTS]
+
+
+class TritonBackend:
+    """Gate and engine model of this server (see ``doors.Backend``).
+
+    Args:
+        can_stream: whether the door can send more than one response.
+    """
+
+    def __init__(self, *, can_stream: bool) -> None:
+        self._can_stream = can_stream
+
+    def decide(self, request: Any) -> Decision:
+        """See ``Backend.decide``: the request's own tensors, and its parameters as JSON."""
+        inputs = [
+            tensor
+            for spec in GENERATION_INPUTS
+            if (tensor := pb_utils.get_input_tensor_by_name(request, spec.name)) is not None
+        ]
+        forwarded = json.dumps(
+            {
+                "parameters": json.loads(request.parameters() or "{}"),
+                "timeout_us": int(request.timeout()),
+                "can_stream": self._can_stream,
+            }
+        )
+        inputs.append(writing.string("forwarded", forwarded))
+        call = pb_utils.InferenceRequest(
+            model_name=GATE, requested_output_names=_DECISION, inputs=inputs
+        )
+        response = call.exec()
+        _raise(response)
+        found = {t.name(): t.as_numpy().reshape(-1)[0] for t in response.output_tensors()}
+        return Decision(**{name: found[name].decode("utf-8") for name in _DECISION})
+
+    def generate(self, decision: Decision) -> Iterator[Piece]:
+        """See ``Backend.generate``."""
+        for response in self._call(decision.prompt, decision.request, decision.ticket):
+            tensors = [t for t in response.output_tensors() if t.name() != "final"]
+            if tensors:
+                final = pb_utils.get_output_tensor_by_name(response, "final").as_numpy()[0]
+                yield Piece(tensors, bool(final))
+
+    def cancel(self, decision: Decision) -> None:
+        """See ``Backend.cancel``."""
+        for _ in self._call(CANCEL_PROMPT, CANCEL_REQUEST, decision.cancel_ticket):
+            pass
+
+    def _call(self, prompt: str, request: str, ticket: str) -> Iterator[Any]:
+        call = pb_utils.InferenceRequest(
+            model_name=ENGINE,
+            requested_output_names=[],
+            inputs=[
+                writing.string("prompt", prompt),
+                writing.string("request", request),
+                writing.string("ticket", ticket),
+                writing.tensor("early_accept", [True], np.bool_),
+            ],
+        )
+        for response in call.exec(decoupled=True):
+            _raise(response)
+            yield response
+
+
+def _raise(response: Any) -> None:
+    """The response's error, if it has one, as an error of ours."""
+    if response.has_error():
+        raise errors.parse(response.error().message())
+
+
+class TritonCaller:
+    """Whoever waits at the door, through Triton (see ``doors.Caller``)."""
+
+    def __init__(self, request: Any) -> None:
+        self._sender = request.get_response_sender()
+
+    def send(self, piece: Piece) -> None:
+        """See ``Caller.send``."""
+        response = pb_utils.InferenceResponse(output_tensors=piece.tensors)
+        self._sender.send(response, flags=_flags(final=piece.final))
+
+    def fail(self, error: errors.ServingError) -> None:
+        """See ``Caller.fail``."""
+        self._sender.send(writing.error_response(error), flags=_flags(final=True))
+
+    def gone(self) -> bool:
+        """See ``Caller.gone``."""
+        return bool(self._sender.is_cancelled())
+
+
+def _flags(*, final: bool) -> int:
+    return int(pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL) if final else 0

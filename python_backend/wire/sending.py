@@ -1,0 +1,86 @@
+"""Responses on their way out, off the event loop."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from python_backend.errors import ServingError
+from python_backend.messages import Answer
+from python_backend.wire.writing import answer_tensors, error_response, tensor
+
+log = logging.getLogger(__name__)
+
+
+class SenderThread:
+    """Sends responses in order from a thread of its own, so that no event loop waits for Triton."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="responses", daemon=True)
+        self._thread.start()
+
+    def put(self, send: Callable[[], None]) -> None:
+        """Queues one sending."""
+        self._queue.put(send)
+
+    def _run(self) -> None:
+        while (send := self._queue.get()) is not None:
+            try:
+                send()
+            except Exception:
+                # The caller has gone, or Triton is stopping; the next response is not its fault.
+                log.exception("a response could not be sent")
+
+    def stop(self) -> None:
+        """Sends what is queued, then ends the thread."""
+        self._queue.put(None)
+        self._thread.join(timeout=10)
+
+
+class StreamResponder:
+    """Answers one call of a decoupled model through the sender thread (see ``Responder``).
+
+    Args:
+        request: Triton's request.
+        for_door: the caller is a BLS door: it gets a ``final`` flag with each response, since a
+            BLS iterator does not show Triton's, and no empty outputs.
+    """
+
+    def __init__(self, request: Any, thread: SenderThread, *, for_door: bool) -> None:
+        self._sender = request.get_response_sender()
+        self._thread, self._for_door = thread, for_door
+
+    def accept(self) -> None:
+        """See ``Responder.accept``."""
+        self._put(lambda: pb_utils.InferenceResponse(output_tensors=[]), final=False)
+
+    def send(self, answer: Answer, returns: tuple[str, ...]) -> None:
+        """See ``Responder.send``."""
+
+        def build() -> Any:
+            tensors = answer_tensors(answer, returns, fill=not self._for_door)
+            if self._for_door:
+                tensors.append(tensor("final", [answer.final], np.bool_))
+            return pb_utils.InferenceResponse(output_tensors=tensors)
+
+        self._put(build, final=answer.final)
+
+    def fail(self, error: ServingError) -> None:
+        """See ``Responder.fail``."""
+        self._put(lambda: error_response(error), final=True)
+
+    def done(self) -> None:
+        """See ``Responder.done``."""
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        self._thread.put(lambda: self._sender.send(flags=flags))
+
+    def _put(self, build: Callable[[], Any], *, final: bool) -> None:
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
+        self._thread.put(lambda: self._sender.send(build(), flags=flags))
