@@ -1,0 +1,58 @@
+"""``python -m tools <command>``.
+
+A command is one line in ``COMMANDS``; its module is imported only when it is called, so that
+``--help`` stays fast however heavy the commands are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+import typer
+
+#: Name → (module, function or typer.Typer in it, line of help).
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "serve": ("tools.serve", "serve", "Start Triton with the models and wait until it is ready."),
+}
+
+app = typer.Typer(
+    name="python -m tools",
+    help="Commands for those who run, test and build the product.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+
+
+@app.callback()
+def _group() -> None:
+    # With a callback typer keeps the command's name even while there is only one command.
+    pass
+
+
+def _forward(name: str, module: str, attribute: str) -> Callable[[typer.Context], None]:
+    """A command that imports its module and hands it the arguments, ``--help`` among them."""
+
+    def run(context: typer.Context) -> None:
+        target = getattr(import_module(module), attribute)
+        inner = target
+        if not isinstance(target, typer.Typer):
+            inner = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)
+            inner.command()(target)
+        inner(args=context.args, prog_name=f"python -m tools {name}")
+
+    return run
+
+
+for _name, (_module, _attribute, _help) in COMMANDS.items():
+    app.command(
+        _name,
+        help=_help,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_forward(_name, _module, _attribute))
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m tools")

@@ -1,0 +1,7 @@
+"""What stops ``tools serve``."""
+
+from __future__ import annotations
+
+
+class ServeProblem(Exception):
+    """The server cannot be started or has died; the message names the reason and the cure."""
