@@ -72,9 +72,9 @@ def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, sho
         while stop.count == 0:
             lines = follow.new_lines()
             seen += lines
-            show.lines(lines)
+            show.lines(lines, starting=True)
             if server.exit_code() is not None:
-                show.lines(follow.new_lines())
+                show.lines(follow.new_lines(), starting=True)
                 raise ServeProblem(_why_not_started(server.exit_code(), show.log_path))
             if is_ready(show.host, show.ports.http):
                 return True
@@ -105,10 +105,13 @@ class Show:
         self.log_path = log_path
         self._verbose = verbose
 
-    def lines(self, lines: list[str]) -> None:
-        """Lines of the server's log: errors only, all when verbose."""
+    def lines(self, lines: list[str], *, starting: bool = False) -> None:
+        """Lines of the server's log: all when verbose, else the errors.
+
+        Those of a start come once and in order, with the reason it failed.
+        """
         for line in lines:
-            if self._verbose or log.is_error(line):
+            if self._verbose or (log.is_error(line) and not starting):
                 self.say(line)
 
     def say(self, text: str) -> None:

@@ -23,7 +23,8 @@ lib = s.get_config_var("INSTSONAME") or ""
 dirs = [s.get_config_var("LIBDIR") or "", "/usr/lib/" + (s.get_config_var("MULTIARCH") or "")]
 found = [d for d in dirs if lib and os.path.exists(os.path.join(d, lib))]
 print(json.dumps({
-    "executable": sys.executable, "version": list(sys.version_info[:3]),
+    "executable": sys.executable, "venv_of": sys._base_executable
+    if sys.prefix != sys.base_prefix else None, "version": list(sys.version_info[:3]),
     "venv": bool(u.find_spec("venv")) and bool(u.find_spec("ensurepip")),
     "libpython": found[0] if found else None, "has_vllm": bool(u.find_spec("vllm")),
 }))
@@ -50,7 +51,10 @@ class Interpreter:
 
 
 def probe(executable: str) -> Interpreter | None:
-    """What ``executable`` says of itself, or None when it does not run."""
+    """What ``executable`` says of itself, or None when it does not run.
+
+    Of a venv, the Python it was made from answers: what lies in the venv is not the system's.
+    """
     try:
         # -I: neither PYTHONPATH nor the current folder decides what it has.
         done = subprocess.run(  # noqa: S603
@@ -59,6 +63,8 @@ def probe(executable: str) -> Interpreter | None:
         said = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
+    if said["venv_of"] and said["venv_of"] != executable:
+        return probe(said["venv_of"])
     major, minor, micro = said["version"]
     return Interpreter(
         said["executable"], (major, minor, micro), said["venv"], said["libpython"], said["has_vllm"]

@@ -13,11 +13,11 @@ _HARMLESS = re.compile(r"CudaDriverHelper has not been initialized")
 #: Triton announces each model it loads; the engine's is the long one.
 _LOADING = re.compile(r'\bloading: "?(\w+)')
 _LOADED = re.compile(r'successfully loaded \'?"?(\w+)')
-#: Lines that say why a start failed, best first.
+#: Lines that say why a start failed, best first. Triton says a model's error as one quoted line.
 _REASONS = (
-    re.compile(r"failed to load '|error: creating server|internal - failed|^error:", re.IGNORECASE),
-    re.compile(r"^\w*(?:\.\w+)*(?:Error|Exception)\b.*: "),
-    _ERROR,
+    re.compile(r"\"(failed to load '\w+' version .*)\""),
+    re.compile(r"^(error: .*)"),
+    re.compile(r"^((?:E\d{4} |\w*(?:\.\w+)*(?:Error|Exception)\b.*: ).*)"),
 )
 
 
@@ -35,9 +35,11 @@ def loading(lines: list[str]) -> set[str]:
 def reason(lines: list[str], limit: int = 5) -> list[str]:
     """The lines that say why the start failed; the last lines when none does."""
     for pattern in _REASONS:
-        found = [line for line in lines if pattern.search(line) and not _HARMLESS.search(line)]
+        matches = (pattern.search(line) for line in lines if not _HARMLESS.search(line))
+        found = [match[1].replace("\\n", "\n") for match in matches if match]
         if found:
-            return list(dict.fromkeys(found))[-limit:]
+            said = "\n".join(dict.fromkeys(found[-limit:]))
+            return [line for line in said.splitlines() if line.strip()]
     return [line for line in lines if line.strip()][-limit:]
 
 

@@ -1,0 +1,64 @@
+"""The server's process, with a shell in place of tritonserver."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.serving import shm
+from tools.serving.process import ServerProcess, session_members
+from tools.tritonserver import Launch
+
+
+def started(script: str, tmp_path: Path, prefix: str = "") -> ServerProcess:
+    log = tmp_path / "log"
+    launch = Launch(Path("/bin/sh"), os.environ, ())
+    process = ServerProcess(launch, ["-c", f"{script}\necho up\nwait"], log, prefix)
+    while "up" not in log.read_text():
+        assert process.exit_code() is None
+        time.sleep(0.01)
+    return process
+
+
+def test_stop_in_order(tmp_path: Path) -> None:
+    server = started("trap 'exit 0' TERM; sleep 60 &", tmp_path)
+    assert server.stop()
+    assert session_members(server.pid) == []
+
+
+def test_what_ignores_the_request_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.serving.process.ORPHANS_S", 0.2)
+    # A child in a process group of its own, deaf to SIGTERM.
+    server = started("trap 'exit 0' TERM; (trap '' TERM; set -m; sleep 60 & wait) &", tmp_path)
+    assert not server.stop()
+    assert session_members(server.pid) == []
+
+
+def test_hurry_kills_at_once(tmp_path: Path) -> None:
+    server = started("trap '' TERM; sleep 60 &", tmp_path)
+    began = time.monotonic()
+    assert not server.stop(hurry=lambda: True)
+    assert time.monotonic() - began < 5
+    assert session_members(server.pid) == []
+
+
+def test_only_our_regions_go(tmp_path: Path) -> None:
+    prefix = f"lora_test_{secrets.token_hex(6)}_"
+    other = shm.SHM / f"other_{prefix}"
+    other.touch()
+    try:
+        server = started(
+            f"trap 'exit 0' TERM; touch /dev/shm/{prefix}1; sleep 60 &", tmp_path, prefix
+        )
+        assert shm.with_prefix(prefix)
+        server.stop()
+        assert not shm.with_prefix(prefix)
+        assert other.exists()
+    finally:
+        other.unlink()
