@@ -16,8 +16,9 @@ import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from ensemble import strict_json
+from ensemble.strict_json import parse_json
 from python_backend.errors import InvalidArgument
+from python_backend.strict_json import safe_name
 
 FIELD = "messages"
 _NO_TEMPLATE = "the base model has no chat template; send text_input"
@@ -53,12 +54,12 @@ def parse(data: bytes, *, max_bytes: int) -> list[dict[str, str]]:
     Raises:
         InvalidArgument: it is not; names the message and the key at fault.
     """
-    value = strict_json.parse(FIELD, data, max_bytes=max_bytes)
+    value = parse_json(FIELD, data, max_bytes=max_bytes)
     try:
         messages = _MESSAGES.validate_python(value)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(strict_json.safe_name(part).strip("'") for part in problem["loc"][:2])
+        where = ".".join(safe_name(part).strip("'") for part in problem["loc"][:2])
         what = problem["msg"][:1].lower() + problem["msg"][1:]
         raise InvalidArgument(f"{FIELD}.{where}" if where else FIELD, what) from None
     if not messages:

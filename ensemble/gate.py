@@ -13,14 +13,17 @@ from python_backend.adapters.catalog import SnapshotReader
 from python_backend.errors import InvalidArgument
 from python_backend.messages import Decision, EngineRequest, RawRequest
 from python_backend.settings import Settings
-from python_backend.ticket import Ticket, sha256_hex, sign
+from python_backend.ticket import (
+    CANCEL_PROMPT,
+    CANCEL_REQUEST,
+    ENGINE_AUDIENCE,
+    Ticket,
+    sha256_hex,
+    sign,
+)
 
-__all__ = ["AUDIENCE", "CANCEL_PROMPT", "CANCEL_REQUEST", "Gate", "PolicySource"]
+__all__ = ["Gate", "PolicySource"]
 
-#: The model that tickets are made out to.
-AUDIENCE = "vllm_lora"
-#: What a cancel ticket is bound to, and what has to travel beside it.
-CANCEL_PROMPT, CANCEL_REQUEST = b"", b"{}"
 #: How long a ticket outlives its request's deadline, nanoseconds.
 _GRACE_NS = 30_000_000_000
 
@@ -88,7 +91,7 @@ class Gate:
         deadline_ns = now_ns + int(sampling.deadline_s(raw, self._limits.deadline_s) * 1e9)
         ticket = Ticket(
             boot_id=self._boot_id,
-            audience=AUDIENCE,
+            audience=ENGINE_AUDIENCE,
             operation="generate",
             uid=secrets.token_hex(16),
             department=principal.department,
@@ -102,8 +105,8 @@ class Gate:
         cancel = dataclasses.replace(
             ticket,
             operation="cancel",
-            prompt_sha256=sha256_hex(CANCEL_PROMPT),
-            request_sha256=sha256_hex(CANCEL_REQUEST),
+            prompt_sha256=sha256_hex(CANCEL_PROMPT.encode()),
+            request_sha256=sha256_hex(CANCEL_REQUEST.encode()),
         )
         return Decision(prompt, request, sign(ticket, self._key), sign(cancel, self._key))
 

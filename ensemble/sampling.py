@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ensemble import parameters, strict_json, structured
+from ensemble import parameters, structured
 from ensemble import sampling_types as types
+from ensemble.strict_json import parse_json
 from python_backend.errors import InvalidArgument
 from python_backend.messages import RawRequest
 from python_backend.settings import LimitSettings
+from python_backend.strict_json import safe_name
 
 MAX_JSON_BYTES = 256 << 10
 
@@ -70,7 +72,7 @@ def requested(raw: RawRequest) -> tuple[dict[str, Any], Any]:
     if raw.sampling_parameters is None:
         return {k: v for k, v in raw.parameters.items() if parameters.is_sampling(k)}, None
     field = "sampling_parameters"
-    found = strict_json.parse(field, raw.sampling_parameters, max_bytes=MAX_JSON_BYTES)
+    found = parse_json(field, raw.sampling_parameters, max_bytes=MAX_JSON_BYTES)
     if not isinstance(found, dict):
         raise InvalidArgument(field, "must be a JSON object")
     return found, found.pop("lora_name", None)
@@ -89,7 +91,7 @@ def canonical(given: Mapping[str, Any], limits: LimitSettings) -> dict[str, Any]
         name = _OLDER_NAMES.get(sent, sent)
         reader = TABLE.get(name)
         if reader is None:
-            raise InvalidArgument(strict_json.safe_name(sent), "not a known sampling parameter")
+            raise InvalidArgument(safe_name(sent), "not a known sampling parameter")
         if value is None and name in _NULLABLE:
             continue
         if name in found:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ensemble.strict_json import is_text
 from python_backend.errors import InvalidArgument
+from python_backend.strict_json import is_text
 
 #: Reads the value of a field, given the field's name; raises InvalidArgument.
 Reader = Callable[[str, Any], Any]

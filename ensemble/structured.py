@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from ensemble import sampling_types as types
-from ensemble import strict_json
+from ensemble.strict_json import parse_json
 from python_backend.errors import InvalidArgument
+from python_backend.strict_json import deeper_than, safe_name
 
 MAX_JSON_BYTES = 128 << 10
 _CHOICES = types.texts(1024, 1024, least=1)
@@ -23,12 +24,12 @@ def read(field: str, value: Any) -> dict[str, Any]:
         InvalidArgument: not one known constraint, or one that vLLM would refuse.
     """
     if isinstance(value, str):
-        value = strict_json.parse(field, value, max_bytes=MAX_JSON_BYTES)
+        value = parse_json(field, value, max_bytes=MAX_JSON_BYTES)
     if not isinstance(value, dict):
         raise InvalidArgument(field, "must be an object or its JSON text")
     for key in value:
         if key not in _KINDS:
-            raise InvalidArgument(field, f"unknown key {strict_json.safe_name(key)}")
+            raise InvalidArgument(field, f"unknown key {safe_name(key)}")
     kinds = [(key, content) for key, content in value.items() if content is not None]
     if len(kinds) != 1:
         raise InvalidArgument(field, f"must have exactly one of {', '.join(_KINDS)}")
@@ -41,10 +42,10 @@ def _document(levels: int) -> types.Reader:
 
     def read_document(field: str, value: Any) -> str:
         if isinstance(value, str):
-            value = strict_json.parse(field, value, max_bytes=MAX_JSON_BYTES)
+            value = parse_json(field, value, max_bytes=MAX_JSON_BYTES)
         if not isinstance(value, dict):
             raise InvalidArgument(field, "must be a JSON object")
-        if strict_json.deeper_than(value, levels):
+        if deeper_than(value, levels):
             raise InvalidArgument(field, f"nested deeper than {levels} levels")
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
 

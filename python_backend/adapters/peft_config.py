@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import regex  # type: ignore[import-untyped]  # vLLM's own engine for patterns; it has a timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from python_backend.adapters import strict_json
+from python_backend import strict_json
 from python_backend.adapters.rejection import AdapterRejected, Reason, shown
 
 CONFIG_FILE = "adapter_config.json"
@@ -134,7 +134,7 @@ def parse(raw: bytes, max_rank: int) -> PeftConfig:
             Reason.TOO_LARGE, f"{CONFIG_FILE} is above {MAX_CONFIG_BYTES} bytes; save it again."
         )
     try:
-        body = strict_json.loads(raw)
+        body = strict_json.loads_object(raw)
     except strict_json.StrictJsonError as error:
         raise _bad(str(error)) from None
     _check_kind(body)

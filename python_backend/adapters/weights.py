@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from python_backend.adapters import strict_json
+from python_backend import strict_json
 from python_backend.adapters.rejection import AdapterRejected, Reason, shown
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -80,7 +80,7 @@ def read_header(file: BinaryIO, size_bytes: int) -> list[Tensor]:
     if not raw.startswith(b"{"):
         _reject(Reason.BAD_HEADER, "the header does not start with '{'; save the adapter again")
     try:
-        body = strict_json.loads(raw)
+        body = strict_json.loads_object(raw)
     except strict_json.StrictJsonError as error:
         _reject(Reason.BAD_HEADER, f"the header cannot be read: {error}")
     metadata = body.pop("__metadata__", {})

@@ -48,6 +48,9 @@ def prepare_process(cores: int) -> None:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "OMP_NUM_THREADS": str(max(1, cores - 1)),
         "TOKENIZERS_PARALLELISM": "false",
+        # vLLM compiles small helpers at their first use: the first request for logprobs would
+        # stall everyone's step (measured: 15 s) and fail where there is no C++ compiler.
+        "TORCHDYNAMO_DISABLE": "1",
     }
     for name, value in defaults.items():
         os.environ.setdefault(name, value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ensemble.gate import AUDIENCE, CANCEL_PROMPT, CANCEL_REQUEST, Gate
+from ensemble.gate import Gate
 from python_backend.errors import (
     AdapterFailed,
     InvalidArgument,
@@ -17,7 +17,13 @@ from python_backend.errors import (
     Unavailable,
 )
 from python_backend.messages import Decision, EngineRequest, RawRequest
-from python_backend.ticket import Ticket, verify
+from python_backend.ticket import (
+    CANCEL_PROMPT,
+    CANCEL_REQUEST,
+    ENGINE_AUDIENCE,
+    Ticket,
+    verify,
+)
 
 KEY = bytes(range(32))
 BOOT_ID = "b" * 32
@@ -40,7 +46,7 @@ def generate_ticket(decision: Decision, now_ns: int = NOW_NS) -> Ticket:
         decision.ticket,
         KEY,
         boot_id=BOOT_ID,
-        audience=AUDIENCE,
+        audience=ENGINE_AUDIENCE,
         operation="generate",
         prompt=decision.prompt.encode(),
         request=decision.request.encode(),
@@ -71,10 +77,10 @@ def test_a_decision_whole(gate: Gate) -> None:
         decision.cancel_ticket,
         KEY,
         boot_id=BOOT_ID,
-        audience=AUDIENCE,
+        audience=ENGINE_AUDIENCE,
         operation="cancel",
-        prompt=CANCEL_PROMPT,
-        request=CANCEL_REQUEST,
+        prompt=CANCEL_PROMPT.encode(),
+        request=CANCEL_REQUEST.encode(),
         now_ns=NOW_NS,
     )
     assert cancel == dataclasses.replace(
