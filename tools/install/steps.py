@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,11 @@ from tools.install.problem import SetupProblem
 _NEWS = re.compile(r"^\s*(Collecting|Downloading|Installing|Building|Using cached|Processing) ")
 #: Lines of pip that say why.
 _REASON = re.compile(r"error|no matching|could not|denied|no space|conflict", re.IGNORECASE)
+
+
+def _end_with_parent() -> None:
+    # A pip that outlived a killed set-up would go on writing into what the next one clears.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
 
 
 class CommandFailed(Exception):
@@ -87,6 +94,7 @@ class Steps:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
+                preexec_fn=_end_with_parent,
             ) as process:
                 for line in process.stdout or ():
                     log.write(line)
