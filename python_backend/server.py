@@ -8,22 +8,25 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
-from python_backend import runtime, settings
-from python_backend.adapters import catalog, scan, staging
+from python_backend import runtime, settings, vllm_metrics
+from python_backend.adapters import catalog, multi_lora, scan, staging
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission
-from python_backend.engine import async_llm
+from python_backend.engine import async_llm, stats
 from python_backend.engine.base import Engine, EngineInfo
+from python_backend.health import HealthCheck
+from python_backend.metrics import Backend, Metrics
+from python_backend.model_options import ModelOptions
 from python_backend.service import Call, GenerateService, Responder
 from python_backend.settings import Settings
 
 log = logging.getLogger(__name__)
 
-#: Files of Triton's official vLLM backend, honoured in the model's version folder.
+#: vLLM's engine arguments, as Triton's official backend has them in the model's version folder.
 MODEL_JSON = "model.json"
 
 
@@ -31,11 +34,25 @@ class EngineServer:
     """Owns the engine, its event loop, the catalog and the service.
 
     Args:
-        version_dir: the model's version folder, where a ``model.json`` may lie.
+        version_dir: the model's version folder, where a ``model.json`` and a ``multi_lora.json``
+            may lie.
+        options: the model's name and parameters.
+        metrics: where metrics are shown.
+        unload: asks Triton to unload the model; called when the engine has died.
     """
 
-    def __init__(self, config: Settings, version_dir: Path) -> None:
+    def __init__(
+        self,
+        config: Settings,
+        version_dir: Path,
+        options: ModelOptions,
+        metrics: Backend,
+        unload: Callable[[], None],
+    ) -> None:
         self._settings, self._version_dir = config, version_dir
+        self._options, self._metrics_backend = options, metrics
+        self._metrics: Metrics | None = None
+        self._health = HealthCheck(options.health_check, unload)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._engine: Engine | None = None
@@ -56,14 +73,22 @@ class EngineServer:
             raise settings.SettingsError(f"adapters.root: {root} is not a folder; make it")
         async_llm.prepare_process(len(os.sched_getaffinity(0)))
         raw = {**self._model_json(), **config.engine}
-        arguments = async_llm.engine_arguments(raw, sum(1 for _ in root.iterdir()))
-        engine = async_llm.AsyncLLMEngine(arguments)
+        listed = multi_lora.load(
+            self._version_dir / multi_lora.MULTI_LORA_JSON, config.aliases, root
+        )
+        known = sum(1 for _ in root.iterdir()) + len(listed)
+        arguments = async_llm.engine_arguments(raw, known)
+        metrics = self._metrics = self._new_metrics(arguments)
+        # Without metrics vLLM is not asked to collect statistics for us.
+        loggers = [stats.factory(metrics.put)] if metrics.wanted else []
+        engine = async_llm.AsyncLLMEngine(arguments, stat_loggers=loggers)
         self._engine = engine
         self._thread.start()
         info = self._wait(engine.start())
+        metrics.declare(vllm_metrics.families(info.max_model_len))
         engine_ready = time.monotonic()
         versions = Versions()
-        entries = self._scan(info, versions)
+        entries = self._scan(info, versions, listed)
         self._publish(boot_id, info, entries)
         admission = Admission(config.limits.max_pending)
         self._service = GenerateService(engine, info, versions, admission, key=key, boot_id=boot_id)
@@ -94,7 +119,16 @@ class EngineServer:
             raise settings.SettingsError(f"{path}: must be a JSON object of engine arguments")
         return body
 
-    def _scan(self, info: EngineInfo, versions: Versions) -> dict[str, catalog.Entry]:
+    def _new_metrics(self, arguments: dict[str, Any]) -> Metrics:
+        """The model's metrics; off as in the official backend, by parameter or engine argument."""
+        options = self._options
+        wanted = options.report_metrics and not arguments.get("disable_log_stats")
+        labels = {"model": options.name, "version": options.version}
+        return Metrics(self._metrics_backend if wanted else None, labels)
+
+    def _scan(
+        self, info: EngineInfo, versions: Versions, listed: Mapping[str, Path]
+    ) -> dict[str, catalog.Entry]:
         config = self._settings
         staging.clean(config.staged_dir)
         found = scan.scan(
@@ -102,12 +136,17 @@ class EngineServer:
         )
         for line in found.badly_named:
             log.warning("adapter root: %s", line)
-        for lora_id, scanned in found.adapters.items():
+        adapters = dict(found.adapters)
+        for lora_id, folder in listed.items():
+            adapters[lora_id] = scan.stage_folder(
+                lora_id, folder, config.staged_dir, info.target, config.adapters.max_file_bytes
+            )
+        for lora_id, scanned in adapters.items():
             if scanned.path is None:
                 log.warning("adapter %s refused: %s", lora_id, scanned.entry.reason)
             else:
                 versions.register(lora_id, scanned.entry.digest, scanned.path)
-        return {lora_id: scanned.entry for lora_id, scanned in found.adapters.items()}
+        return {lora_id: scanned.entry for lora_id, scanned in adapters.items()}
 
     def _publish(self, boot_id: str, info: EngineInfo, entries: dict[str, catalog.Entry]) -> None:
         pid = os.getpid()
@@ -124,9 +163,11 @@ class EngineServer:
 
     def submit(self, call: Call, responder: Responder) -> None:
         """Starts answering a call; returns at once."""
-        service = self._service
-        if service is None:
+        service, engine = self._service, self._engine
+        if service is None or engine is None:
             raise RuntimeError("submit before start")
+        if not self._health.check(engine.alive, responder.fail):
+            return
         asyncio.run_coroutine_threadsafe(service.handle(call, responder), self._loop)
 
     def stop(self) -> None:
@@ -137,5 +178,7 @@ class EngineServer:
             self._wait(self._service.stop())
         if self._engine is not None:
             self._wait(self._engine.stop())
+        if self._metrics is not None:
+            self._metrics.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)

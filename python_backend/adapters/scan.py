@@ -50,8 +50,15 @@ def stage_one(
     lora_id: str, root: Path, staged_root: Path, target: Target, max_file_bytes: int
 ) -> Scanned:
     """Judges and stages the folder ``lora_id`` of ``root``; never raises for what is in it."""
+    return stage_folder(lora_id, root / lora_id, staged_root, target, max_file_bytes)
+
+
+def stage_folder(
+    lora_id: str, folder: Path, staged_root: Path, target: Target, max_file_bytes: int
+) -> Scanned:
+    """Judges and stages ``folder`` as ``lora_id``; never raises for what is in it."""
     try:
-        staged = staging.stage(root / lora_id, staged_root, target, max_file_bytes)
+        staged = staging.stage(folder, staged_root, target, max_file_bytes)
     except AdapterRejected as error:
         return Scanned(Entry(lora_id, State.FAILED, reason=error.text), None)
     except Exception:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -94,10 +94,11 @@ class AsyncLLMEngine:
 
     Args:
         arguments: as ``engine_arguments`` makes them.
+        stat_loggers: factories of vLLM stat loggers, which must never raise (see ``stats``).
     """
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self._arguments = arguments
+    def __init__(self, arguments: dict[str, Any], stat_loggers: Iterable[Any] = ()) -> None:
+        self._arguments, self._stat_loggers = arguments, list(stat_loggers)
         self._llm: Any = None
         self._info: EngineInfo | None = None
         self._tokenizer: Any = None
@@ -111,7 +112,9 @@ class AsyncLLMEngine:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**self._arguments))
+        self._llm = AsyncLLM.from_engine_args(
+            AsyncEngineArgs(**self._arguments), stat_loggers=self._stat_loggers or None
+        )
         self._tokenizer = self._llm.get_tokenizer()
         config = self._llm.model_config
         found = (await self._llm.collective_rpc("lora_install"))[0]

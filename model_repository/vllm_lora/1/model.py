@@ -8,8 +8,9 @@ from typing import Any
 locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 
 from python_backend import settings  # noqa: E402
+from python_backend.model_options import ModelOptions  # noqa: E402
 from python_backend.server import EngineServer  # noqa: E402
-from python_backend.wire import logs, reading, sending  # noqa: E402
+from python_backend.wire import control, logs, metrics, reading, sending  # noqa: E402
 
 
 class TritonPythonModel:
@@ -20,7 +21,15 @@ class TritonPythonModel:
         logs.log_to_triton()
         version_dir = Path(args["model_repository"]) / args["model_version"]
         self._responses = sending.SenderThread()
-        self._server = EngineServer(settings.from_environment(), version_dir)
+        options = ModelOptions.from_triton(args)
+        self._server = EngineServer(
+            settings.from_environment(),
+            version_dir,
+            options,
+            metrics.TritonMetrics(),
+            # Behind the responses that are still queued.
+            unload=lambda: self._responses.put(lambda: control.unload(options.name)),
+        )
         try:
             self._server.start()
         except BaseException:
