@@ -7,6 +7,7 @@ answer or one error, whatever happens to it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import hashlib
 import hmac
@@ -62,6 +63,31 @@ class Responder(Protocol):
         """The end, with nothing more to say."""
 
 
+class _Once:
+    """A responder that ends once: what comes after the end (a late cancel, say) is dropped."""
+
+    def __init__(self, responder: Responder) -> None:
+        self._responder, self._ended = responder, False
+
+    def accept(self) -> None:
+        self._responder.accept()
+
+    def send(self, answer: Answer, returns: tuple[str, ...]) -> None:
+        if not self._ended:
+            self._ended = answer.final
+            self._responder.send(answer, returns)
+
+    def fail(self, error: ServingError) -> None:
+        if not self._ended:
+            self._ended = True
+            self._responder.fail(error)
+
+    def done(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._responder.done()
+
+
 class GenerateService:
     """The engine model's behaviour.
 
@@ -98,6 +124,7 @@ class GenerateService:
 
     async def handle(self, call: Call, responder: Responder) -> None:
         """Answers one call. Never raises."""
+        responder = _Once(responder)
         try:
             ticket = self._check(call)
             if ticket.operation == "cancel":
@@ -179,10 +206,12 @@ class GenerateService:
         served = version.name if version else BASE
         prefix = prompt if request.prepend_prompt and not request.stream else ""
         finished = False
-        async for step in self._engine.generate(job):
-            finished = step.finished
-            answer = _answer(step, request, prefix, served, ticket.uid)
-            responder.send(answer, request.returns)
+        # Closed here and not by the garbage collector: whatever stops us stops the engine's work.
+        async with contextlib.aclosing(self._engine.generate(job)) as steps:
+            async for step in steps:
+                finished = step.finished
+                answer = _answer(step, request, prefix, served, ticket.uid)
+                responder.send(answer, request.returns)
         if not finished:
             raise Unavailable("the engine ended the request early.", retry_after=5)
 

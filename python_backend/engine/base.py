@@ -7,7 +7,7 @@ policies: what reaches it has been allowed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -98,7 +98,7 @@ class Engine(Protocol):
     async def unload(self, int_id: int) -> bool:
         """Takes a version out of the engine; False if it was not there."""
 
-    def generate(self, job: Job) -> AsyncIterator[Step]:
+    def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """Runs a job. Closing the iterator, or cancelling its task, aborts the job.
 
         Raises:

@@ -7,9 +7,10 @@ model, so that a test sees at once who answered. It passes the contract suite of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from python_backend.adapters.naming import BASE
@@ -80,7 +81,7 @@ class FakeEngine:
         self.counts["unload"] += 1
         return self._loaded.pop(int_id, None) is not None
 
-    async def generate(self, job: Job) -> AsyncIterator[Step]:
+    async def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """See ``Engine.generate``."""
         if job.version is not None:
             await self.load(job.version)
@@ -90,15 +91,16 @@ class FakeEngine:
         self.running.add(job.uid)
         finished = False
         try:
-            async for step in self._steps(job):
-                finished = step.finished
-                yield step
+            async with contextlib.aclosing(self._steps(job)) as steps:
+                async for step in steps:
+                    finished = step.finished
+                    yield step
         finally:
             self.running.discard(job.uid)
             if not finished:
                 self.counts["abort"] += 1
 
-    async def _steps(self, job: Job) -> AsyncIterator[Step]:
+    async def _steps(self, job: Job) -> AsyncGenerator[Step, None]:
         pieces, reason = _answer(job)
         count = int(job.request.sampling.get("n", 1))
         for position, piece in enumerate(pieces):
