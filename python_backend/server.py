@@ -16,7 +16,8 @@ from python_backend import runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora, scan, staging
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission
-from python_backend.engine import async_llm, stats
+from python_backend.engine import arguments, stats
+from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo
 from python_backend.health import HealthCheck
 from python_backend.metrics import Backend, Metrics
@@ -71,17 +72,19 @@ class EngineServer:
         root = config.adapters.root
         if not root.is_dir():
             raise settings.SettingsError(f"adapters.root: {root} is not a folder; make it")
-        async_llm.prepare_process(len(os.sched_getaffinity(0)))
         raw = {**self._model_json(), **config.engine}
         listed = multi_lora.load(
             self._version_dir / multi_lora.MULTI_LORA_JSON, config.aliases, root
         )
         known = sum(1 for _ in root.iterdir()) + len(listed)
-        arguments = async_llm.engine_arguments(raw, known)
-        metrics = self._metrics = self._new_metrics(arguments)
+        engine_args = arguments.engine_arguments(raw, known)
+        cores = len(os.sched_getaffinity(0))
+        arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())
+        metrics = self._metrics = self._new_metrics(engine_args)
         # Without metrics vLLM is not asked to collect statistics for us.
         loggers = [stats.factory(metrics.put)] if metrics.wanted else []
-        engine = async_llm.AsyncLLMEngine(arguments, stat_loggers=loggers)
+        flag_path = config.run_dir / "worker-failures"
+        engine = AsyncLLMEngine(engine_args, flag_path, stat_loggers=loggers)
         self._engine = engine
         self._thread.start()
         info = self._wait(engine.start())
@@ -119,10 +122,10 @@ class EngineServer:
             raise settings.SettingsError(f"{path}: must be a JSON object of engine arguments")
         return body
 
-    def _new_metrics(self, arguments: dict[str, Any]) -> Metrics:
+    def _new_metrics(self, engine_args: dict[str, Any]) -> Metrics:
         """The model's metrics; off as in the official backend, by parameter or engine argument."""
         options = self._options
-        wanted = options.report_metrics and not arguments.get("disable_log_stats")
+        wanted = options.report_metrics and not engine_args.get("disable_log_stats")
         labels = {"model": options.name, "version": options.version}
         return Metrics(self._metrics_backend if wanted else None, labels)
 

@@ -1,125 +1,94 @@
 """vLLM's ``AsyncLLM`` as our engine.
 
 vLLM is imported when the engine starts, not with this module: the import takes seconds and needs a
-locale and environment that ``prepare_process`` sets first.
+locale and environment that ``arguments.prepare_process`` sets first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
-import os
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-from python_backend.adapters.target import ModuleShape, Target
+from python_backend.engine import convert
+from python_backend.engine.arguments import EngineStartError
 from python_backend.engine.base import EngineInfo, Job, Step, Version
+from python_backend.engine.watch import CorruptionWatch, FailureFlag
 from python_backend.errors import AdapterFailed, InvalidArgument, Unavailable
-from python_backend.messages import Sequence
 
 log = logging.getLogger(__name__)
 
-WORKER_EXTENSION = "python_backend.engine.worker.LoraWorkerExtension"
-#: Ranks vLLM allocates slots for; an adapter's own rank is free below the chosen one.
-ALLOWED_MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-#: Arguments that this project decides.
-_OURS = frozenset({"worker_extension_cls", "enable_lora"})
-
-
-class EngineStartError(Exception):
-    """The engine cannot start; the text names the argument and the cure."""
-
-
-def prepare_process(cores: int) -> None:
-    """Environment that vLLM reads at import, for a CPU; values set by the operator stand.
-
-    One worker process with ``cores - 1`` threads: a thread fewer than cores leaves one for
-    tritonserver and this process, without which every step waits for the slowest thread
-    (measured: p90 of a step 6.8 s against 0.15 s with two threads on two busy cores).
-    """
-    defaults = {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        # Lets the CPU worker live inside EngineCore, as on one GPU: a process and its imports less.
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "OMP_NUM_THREADS": str(max(1, cores - 1)),
-        "TOKENIZERS_PARALLELISM": "false",
-        # vLLM compiles small helpers at their first use: the first request for logprobs would
-        # stall everyone's step (measured: 15 s) and fail where there is no C++ compiler.
-        "TORCHDYNAMO_DISABLE": "1",
-    }
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
-
-
-def engine_arguments(raw: dict[str, Any], known_adapters: int) -> dict[str, Any]:
-    """vLLM engine arguments from settings.
-
-    Args:
-        raw: the merged ``model.json`` and ``engine:`` section.
-        known_adapters: adapters there are at start. The host cache gets room for all of them and
-            for as many again to come: vLLM drops the least recently used at its limit and would
-            then read it again inside a step.
-
-    Raises:
-        EngineStartError: an argument is missing or contradicts this project.
-    """
-    if not raw.get("model"):
-        raise EngineStartError(
-            "engine.model is not set: name the base model in serving.yaml (engine: model) "
-            "or in vllm_lora/1/model.json"
-        )
-    for name in _OURS & raw.keys():
-        if str(raw[name]).lower() != "true" or name != "enable_lora":
-            raise EngineStartError(f"engine.{name} is set by this project; remove it")
-    if raw.get("fully_sharded_loras"):
-        raise EngineStartError("engine.fully_sharded_loras is not supported; remove it")
-    max_rank = raw.get("max_lora_rank", 16)
-    if max_rank not in ALLOWED_MAX_RANKS:
-        allowed = ", ".join(map(str, ALLOWED_MAX_RANKS))
-        raise EngineStartError(f"engine.max_lora_rank is {max_rank!r}; vLLM takes {allowed}")
-    arguments = {"max_loras": 4, **raw, "enable_lora": True, "max_lora_rank": max_rank}
-    arguments["worker_extension_cls"] = WORKER_EXTENSION
-    room = max(int(arguments["max_loras"]), 2 * known_adapters + 64)
-    arguments["max_cpu_loras"] = max(room, int(raw.get("max_cpu_loras") or 0))
-    return arguments
+#: Requests that a version may corrupt, each after a healed cache, before it is given up.
+STRIKES = 3
+_GONE = "the engine has stopped."
 
 
 class AsyncLLMEngine:
     """One ``AsyncLLM`` and the loop it lives on.
 
     Args:
-        arguments: as ``engine_arguments`` makes them.
-        stat_loggers: factories of vLLM stat loggers, which must never raise (see ``stats``).
+        arguments: as ``arguments.engine_arguments`` makes them.
+        flag_path: a file in the runtime directory for the worker's failure flag.
+        stat_loggers: vLLM stat logger factories; they must not raise.
     """
 
-    def __init__(self, arguments: dict[str, Any], stat_loggers: Iterable[Any] = ()) -> None:
-        self._arguments, self._stat_loggers = arguments, list(stat_loggers)
+    def __init__(
+        self,
+        arguments: dict[str, Any],
+        flag_path: Path,
+        stat_loggers: Sequence[Any] = (),
+    ) -> None:
+        self._arguments = arguments
+        self._flag_path = flag_path
+        self._stat_loggers = [CorruptionWatch(self._corrupted), *stat_loggers]
         self._llm: Any = None
-        self._info: EngineInfo | None = None
         self._tokenizer: Any = None
         # One thread: a fast tokenizer is not safe to call from two at once.
         self._encoding = ThreadPoolExecutor(1, "encode")
         self._loading: dict[int, asyncio.Task[None]] = {}
+        self._failed: dict[int, str] = {}
+        self._strikes: Counter[int] = Counter()
+        self._corrupted_uids: deque[str] = deque(maxlen=4096)
+        self._healing: asyncio.Task[None] | None = None
+        #: How often a poisoned KV cache was healed.
+        self.heals = 0
 
     async def start(self) -> EngineInfo:
-        """See ``Engine.start``. Blocks its loop for as long as vLLM takes to load."""
+        """See ``Engine.start``. Blocks its loop for as long as vLLM takes to load.
+
+        Raises:
+            EngineStartError: this vLLM cannot serve adapters safely on this machine.
+        """
         from vllm import __version__
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        self._flag = FailureFlag(self._flag_path)
+        self._flag_seen = self._flag.total()
         self._llm = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**self._arguments), stat_loggers=self._stat_loggers or None
+            AsyncEngineArgs(**self._arguments), stat_loggers=self._stat_loggers
         )
         self._tokenizer = self._llm.get_tokenizer()
         config = self._llm.model_config
-        found = (await self._llm.collective_rpc("lora_install"))[0]
-        target = _target(found, self._arguments["max_lora_rank"])
-        self._info = EngineInfo(
+        found = (await self._llm.collective_rpc("lora_install", args=(str(self._flag_path),)))[0]
+        if found["on_cpu"] and not found["cpu_kernels"]:
+            await self.stop()
+            raise EngineStartError(
+                f"vLLM {__version__}: its CPU LoRA kernels answer base requests with other "
+                "people's adapters and are not the ones this project can repair; "
+                "use a vLLM from 0.24 to 0.32"
+            )
+        max_rank = int(self._arguments["max_lora_rank"])
+        if found["layers"]:
+            target = convert.target_of_layers(found["layers"], found["renames"], max_rank)
+        else:
+            target = convert.target_of_config(str(config.model), max_rank)
+        return EngineInfo(
             engine_version=str(__version__),
             model_dir=str(config.tokenizer or config.model),
             max_model_len=int(config.max_model_len),
@@ -127,10 +96,10 @@ class AsyncLLMEngine:
             target=target,
             missing=tuple(found["missing"]),
         )
-        return self._info
 
     async def encode(self, prompt: str, *, special_tokens: bool) -> tuple[int, ...]:
         """See ``Engine.encode``."""
+        self._check_alive()
         loop = asyncio.get_running_loop()
         ids = await loop.run_in_executor(
             self._encoding,
@@ -140,6 +109,7 @@ class AsyncLLMEngine:
 
     async def load(self, version: Version) -> None:
         """See ``Engine.load``. Parallel calls for one version share one load."""
+        self._check_not_failed(version)
         task = self._loading.get(version.int_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.get_running_loop().create_task(self._load(version))
@@ -150,7 +120,7 @@ class AsyncLLMEngine:
     async def _load(self, version: Version) -> None:
         self._check_alive()
         try:
-            await self._llm.add_lora(_lora_request(version))
+            await self._llm.add_lora(convert.lora_request(version))
         except Exception as error:
             log.error("adapter %s cannot be loaded: %s", version.name, error)
             # vLLM may have registered and half activated it (its slot then still holds most of
@@ -165,10 +135,11 @@ class AsyncLLMEngine:
 
     async def unload(self, int_id: int) -> bool:
         """See ``Engine.unload``. The caller has drained the version's requests."""
+        self._check_alive()
         self._loading.pop(int_id, None)
         return bool(await self._llm.remove_lora(int_id))
 
-    async def generate(self, job: Job) -> AsyncIterator[Step]:
+    async def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """See ``Engine.generate``."""
         from vllm.exceptions import VLLMValidationError
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -177,18 +148,22 @@ class AsyncLLMEngine:
             await self.load(job.version)
         self._check_alive()
         prompt = {"prompt_token_ids": list(job.token_ids), "cache_salt": job.cache_salt}
-        lora = _lora_request(job.version) if job.version else None
+        lora = convert.lora_request(job.version) if job.version else None
         try:
-            params = sampling_params(job)
-            async for output in self._llm.generate(prompt, params, job.uid, lora_request=lora):
-                yield _step(output, len(job.token_ids))
+            params = convert.sampling_params(job)
+            outputs = self._llm.generate(prompt, params, job.uid, lora_request=lora)
+            # Closed with us: the job is aborted now, not when the garbage collector comes.
+            async with contextlib.aclosing(outputs):
+                async for output in outputs:
+                    await self._check_output(job, finished=bool(output.finished))
+                    yield convert.step(output, len(job.token_ids))
         except VLLMValidationError as error:
             # The engine's text may repeat the prompt or name a path: only the field is passed on.
             log.info("request %s refused by the engine: %s", job.uid, error)
             field = error.parameter or "sampling_parameters"
             raise InvalidArgument(str(field), "the engine refuses this value") from error
         except EngineDeadError as error:
-            raise Unavailable("the engine has stopped.", retry_after=30) from error
+            raise Unavailable(_GONE, retry_after=30) from error
         except EngineGenerateError as error:
             self._check_alive()
             cause = error.__cause__
@@ -199,8 +174,57 @@ class AsyncLLMEngine:
                 ) from error
             raise
 
+    async def _check_output(self, job: Job, *, finished: bool) -> None:
+        """Keeps an output from its caller that base or garbage has made in an adapter's name."""
+        if (total := self._flag.total()) != self._flag_seen:
+            self._flag_seen = total
+            for state in await self._llm.collective_rpc("lora_state"):
+                self._failed.update(state["failed"])
+        if job.version is not None:
+            self._check_not_failed(job.version)
+        if not finished:
+            return
+        # The watch sees the end of a request in the same turn of the loop, but after it.
+        await asyncio.sleep(0)
+        if job.uid in self._corrupted_uids:
+            if job.version is not None:
+                self._strike(job.version)
+            raise Unavailable("the model's numbers were not finite; try again.", retry_after=1)
+
+    def _check_not_failed(self, version: Version) -> None:
+        if (reason := self._failed.get(version.int_id)) is not None:
+            log.error("adapter %s failed in the engine: %s", version.name, reason)
+            raise AdapterFailed("this adapter failed in the engine.")
+
+    def _corrupted(self, uids: set[str]) -> None:
+        """Called by the watch: non-finite values have been in the cache; heal it."""
+        self._corrupted_uids.extend(uids)
+        if self._healing is None or self._healing.done():
+            self._healing = asyncio.get_running_loop().create_task(self._heal())
+
+    async def _heal(self) -> None:
+        """Takes non-finite values out of the KV cache, and answers out of the prefix cache.
+
+        Freed blocks keep their NaN, and what is masked out of attention still meets it as 0·NaN:
+        without this, base and every other adapter answer garbage from then on. Healthy requests
+        keep their values; they are computed again because the prefix cache is emptied.
+        """
+        try:
+            cleaned = await self._llm.collective_rpc("lora_heal_kv_cache")
+            await self._llm.reset_prefix_cache(True)
+            self.heals += 1
+            log.error("the KV cache held %d non-finite values and was healed", sum(cleaned))
+        except Exception:
+            log.exception("the KV cache could not be healed")
+
+    def _strike(self, version: Version) -> None:
+        self._strikes[version.int_id] += 1
+        if self._strikes[version.int_id] >= STRIKES:
+            self._failed[version.int_id] = "non-finite values, again and again"
+
     async def resident(self) -> tuple[int, ...]:
         """See ``Engine.resident``."""
+        self._check_alive()
         return tuple(sorted(int(i) for i in await self._llm.list_loras()))
 
     async def state(self) -> dict[str, Any]:
@@ -215,7 +239,7 @@ class AsyncLLMEngine:
 
     def _check_alive(self) -> None:
         if not self.alive:
-            raise Unavailable("the engine has stopped.", retry_after=30)
+            raise Unavailable(_GONE, retry_after=30)
 
     async def stop(self) -> None:
         """See ``Engine.stop``."""
@@ -223,76 +247,3 @@ class AsyncLLMEngine:
         if llm is not None:
             llm.shutdown()
         self._encoding.shutdown(wait=False, cancel_futures=True)
-
-
-def _lora_request(version: Version) -> Any:
-    from vllm.lora.request import LoRARequest
-
-    # Absolute: vLLM takes a relative path that does not exist for a name on the Hub.
-    return LoRARequest(version.name, version.int_id, str(Path(version.path).absolute()))
-
-
-def sampling_params(job: Job) -> Any:
-    """The job's ``SamplingParams``; streaming asks for deltas, the rest for the end alone.
-
-    Raises:
-        InvalidArgument: vLLM refuses a value that our own table let through.
-    """
-    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
-
-    fields = dict(job.request.sampling)
-    kind = RequestOutputKind.DELTA if job.request.stream else RequestOutputKind.FINAL_ONLY
-    try:
-        if (guide := fields.pop("structured_outputs", None)) is not None:
-            fields["structured_outputs"] = StructuredOutputsParams(**guide)
-        if (bias := fields.pop("logit_bias", None)) is not None:
-            fields["logit_bias"] = {int(token): float(value) for token, value in bias.items()}
-        return SamplingParams(**fields, output_kind=kind)
-    except (ValueError, TypeError) as error:
-        log.info("request %s: sampling refused: %s", job.uid, error)
-        field = getattr(error, "parameter", None) or "sampling_parameters"
-        raise InvalidArgument(str(field), "the engine refuses this value") from error
-
-
-def _step(output: Any, num_input_tokens: int) -> Step:
-    sequences = {
-        int(part.index): Sequence(
-            text=part.text,
-            num_tokens=len(part.token_ids),
-            finish_reason=part.finish_reason,
-            cumulative_logprob=part.cumulative_logprob,
-            logprobs=None if part.logprobs is None else _logprobs_json(part.logprobs),
-        )
-        for part in output.outputs
-    }
-    cached = output.num_cached_tokens or 0
-    return Step(sequences, num_input_tokens, cached, bool(output.finished))
-
-
-def _logprobs_json(positions: Any) -> str:
-    """The official backend's form: one object per position, token id to its log-probability."""
-    return json.dumps(
-        [
-            {
-                str(token): {
-                    "logprob": value.logprob,
-                    "rank": value.rank,
-                    "decoded_token": value.decoded_token,
-                }
-                for token, value in position.items()
-            }
-            for position in positions
-        ]
-    )
-
-
-def _target(found: dict[str, Any], max_rank: int) -> Target:
-    """The adapter target that the worker's layers make."""
-    modules: dict[str, ModuleShape] = {}
-    for name, kind, parts in found["layers"]:
-        parent = name.rsplit(".", 1)[0] + "." if "." in name else ""
-        for part, (in_features, out_features) in parts.items():
-            shape = ModuleShape(in_features, out_features, kind)
-            modules[parent + part] = shape
-    prefixes = tuple((old, new) for old, new in found["renames"])
-    return Target(modules, int(max_rank), prefixes)

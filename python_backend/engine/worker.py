@@ -6,40 +6,44 @@ name that the Worker has already; hence the ``lora_`` prefix and the lazily made
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from python_backend.engine import cpu_kernels, private
+from python_backend.engine.watch import FailureFlag
 
 
 class LoraWorkerExtension:
     """The methods that ``collective_rpc`` reaches, on top of vLLM's own."""
 
-    def lora_install(self) -> dict[str, Any]:
+    def lora_install(self, flag_path: str) -> dict[str, Any]:
         """Finds vLLM's private parts, repairs the CPU kernels, guards the step. Idempotent.
 
+        Args:
+            flag_path: the file of the front end's ``FailureFlag``.
+
         Returns:
-            ``missing``: private names this vLLM lacks (then nothing was installed);
+            ``missing``: private names this vLLM lacks (what needs them was not installed);
             ``layers``: every layer that takes an adapter; ``renames``: prefix renames;
-            ``slot_bytes``: bytes of all slots; ``pid``.
+            ``slot_bytes``: bytes of all slots; ``on_cpu``; ``cpu_kernels``: whether repaired.
         """
         internals = private.Internals.of(self)
-        missing = list(internals.missing)
-        if missing:
-            return {"missing": missing, "layers": [], "renames": [], "slot_bytes": 0}
+        complete = not internals.missing
         if getattr(self, "_lora_guard", None) is None:
-            self._lora_guard = StepGuard(internals)
-            if _on_cpu(self) and not repair_cpu_kernels(internals):
-                missing.append("PunicaWrapperCPU")
-        layers = [(layer.name, layer.kind, dict(layer.parts)) for layer in internals.layers()]
+            self._lora_repaired = on_cpu(self) and repair_cpu_kernels(internals)
+            flag, rank = FailureFlag(Path(flag_path)), int(getattr(self, "rank", 0))
+            self._lora_guard = StepGuard(internals, lambda: flag.mark(rank)) if complete else None
+        layers = internals.layers() if complete else []
         return {
-            "missing": missing,
-            "layers": layers,
-            "renames": list(internals.renames()),
-            "slot_bytes": internals.slot_bytes(),
-            "pid": os.getpid(),
+            "missing": list(internals.missing),
+            "layers": [(layer.name, layer.kind, dict(layer.parts)) for layer in layers],
+            "renames": list(internals.renames()) if complete else [],
+            "slot_bytes": internals.slot_bytes() if complete else 0,
+            "on_cpu": on_cpu(self),
+            "cpu_kernels": self._lora_repaired,
         }
 
     def lora_state(self) -> dict[str, Any]:
@@ -52,18 +56,22 @@ class LoraWorkerExtension:
             "failed": dict(guard.failed) if guard else {},
         }
 
-    def lora_zero_kv_cache(self) -> int:
-        """Zeroes the KV cache, the cure for one that non-finite weights have poisoned.
+    def lora_heal_kv_cache(self) -> int:
+        """Zeroes what is not finite in the KV cache, in place; returns how many values.
 
-        Only while generation is paused. Returns the number of tensors.
+        Runs between steps. What is finite stays, so healthy requests go on.
         """
-        caches = private.kv_caches(self)
-        for cache in caches:
-            cache.zero_()
-        return len(caches)
+        cleaned = 0
+        for cache in private.kv_caches(self):
+            bad = ~torch.isfinite(cache)
+            if count := int(bad.sum()):
+                cache.masked_fill_(bad, 0)
+                cleaned += count
+        return cleaned
 
 
-def _on_cpu(worker: Any) -> bool:
+def on_cpu(worker: Any) -> bool:
+    """Whether the worker computes on a CPU."""
     return bool(torch.device(worker.device).type == "cpu")
 
 
@@ -75,8 +83,9 @@ class StepGuard:
     are never answered as base.
     """
 
-    def __init__(self, internals: private.Internals) -> None:
+    def __init__(self, internals: private.Internals, report: Callable[[], None]) -> None:
         self.failed: dict[int, str] = {}
+        self._report = report
         self._in_step = False
         self._internals = internals
         manager = internals.worker_manager
@@ -101,6 +110,7 @@ class StepGuard:
             if not self._in_step:
                 raise
             self.failed[request.lora_int_id] = type(error).__name__
+            self._report()
             self._fill_with_zeros(request.lora_int_id)
             return True
 
@@ -119,6 +129,9 @@ def repair_cpu_kernels(internals: private.Internals) -> bool:
     wrapper = private.cpu_wrapper_class()
     if wrapper is None:
         return False
+    if internals.missing:
+        patch_wrapper(wrapper, None)
+        return True
     in_use: dict[int, set[int]] = {}
 
     def changed(layer: Any, slot: int, holds_weights: bool) -> None:
@@ -135,10 +148,11 @@ def repair_cpu_kernels(internals: private.Internals) -> bool:
     return True
 
 
-def patch_wrapper(wrapper: type[Any], in_use: dict[int, set[int]]) -> None:
+def patch_wrapper(wrapper: type[Any], in_use: dict[int, set[int]] | None) -> None:
     """Gives vLLM's CPU wrapper class our products.
 
-    ``in_use`` maps the identity of a layer's (first) stacked A to the slots that hold weights.
+    ``in_use`` maps the identity of a layer's (first) stacked A to the slots that hold weights;
+    None where that is not known.
     """
     update_metadata = wrapper.update_metadata
 
@@ -166,7 +180,7 @@ def patch_wrapper(wrapper: type[Any], in_use: dict[int, set[int]]) -> None:
         x, y = x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])
         offsets = [sum(output_slices[:i]) for i in range(len(output_slices))]
         plan = plan_of(self, self.token_lora_indices, x.shape[0])
-        slots = in_use.get(id(lora_a_stacked[0]), ())
+        slots = None if in_use is None else in_use.get(id(lora_a_stacked[0]), ())
         cpu_kernels.add_lora(y, x, lora_a_stacked, lora_b_stacked, plan, scale, offsets, slots)
 
     def logits(
@@ -180,7 +194,8 @@ def patch_wrapper(wrapper: type[Any], in_use: dict[int, set[int]]) -> None:
     ) -> None:
         x, y = x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])
         plan = plan_of(self, self.sampler_indices, x.shape[0])
-        cpu_kernels.add_lora(y, x, (a,), (b,), plan, scale, (0,), in_use.get(id(a), ()))
+        slots = None if in_use is None else in_use.get(id(a), ())
+        cpu_kernels.add_lora(y, x, (a,), (b,), plan, scale, (0,), slots)
 
     def embedding(
         self: Any, y: torch.Tensor, x: torch.Tensor, b: torch.Tensor, *_: Any, **__: Any

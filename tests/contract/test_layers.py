@@ -105,7 +105,7 @@ def test_only_wire_knows_triton(path: str) -> None:
 @pytest.mark.parametrize("path", sources(*PRODUCT))
 def test_only_the_engine_knows_vllm(path: str) -> None:
     names = list(imported(ast.walk(tree(path))))
-    if path not in {f"{ENGINE}/private.py", f"{ENGINE}/async_llm.py"}:
+    if path not in {f"{ENGINE}/{name}.py" for name in ("private", "async_llm", "convert")}:
         assert "vllm" not in top(iter(names))
     if path != f"{ENGINE}/private.py":
         assert [name for name in names if PRIVATE.search(name)] == []
