@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from python_backend import ticket as tickets
-from python_backend.errors import Cancelled, Internal, Overloaded, ServingError
+from python_backend.errors import Cancelled, Internal, Overloaded, ServingError, Unavailable
 from python_backend.messages import Decision
 from python_backend.settings import DoorSettings
 
@@ -101,6 +101,7 @@ class Door:
         self._threads = ThreadPoolExecutor(MAX_THREADS, "door")
         self._cancels = ThreadPoolExecutor(4, "cancel")
         self._calls: dict[int, _Call] = {}
+        self._submitted = 0
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
@@ -109,11 +110,15 @@ class Door:
     def submit(self, request: Any, caller: Caller) -> None:
         """Starts a call; returns at once."""
         with self._lock:
-            waiting = len(self._calls)
-        if waiting >= MAX_THREADS:
+            stopped, full = self._stopped.is_set(), self._submitted >= MAX_THREADS
+            if not stopped and not full:
+                # Counted before the gate has decided: what waits for it holds a thread too.
+                self._submitted += 1
+                self._threads.submit(self._guard, lambda: self._serve(request, caller), caller)
+        if stopped:
+            caller.fail(Unavailable("the server is stopping.", retry_after=5))
+        elif full:
             caller.fail(Overloaded("too many requests are in flight.", retry_after=1))
-            return
-        self._threads.submit(self._guard, lambda: self._serve(request, caller), caller)
 
     def _guard(self, work: Callable[[], None], caller: Caller) -> None:
         try:
@@ -124,6 +129,9 @@ class Door:
             internal = Internal()
             log.exception("error id %s", internal.error_id)
             caller.fail(internal)
+        finally:
+            with self._lock:
+                self._submitted -= 1
 
     def _serve(self, request: Any, caller: Caller) -> None:
         decision = self._backend.decide(request)
@@ -133,6 +141,8 @@ class Door:
         with self._lock:
             self._calls[id(call)] = call
         try:
+            if self._stopped.is_set():
+                raise Cancelled("the request was cancelled.")
             self._pass_on(call)
         finally:
             with self._lock:
@@ -141,12 +151,19 @@ class Door:
 
     def _pass_on(self, call: _Call) -> None:
         for piece in self._backend.generate(call.decision):
-            call.caller.send(piece)
+            try:
+                call.caller.send(piece)
+            except Exception:
+                # Nobody can be answered any more: the engine need not go on.
+                self._cancel(call)
+                raise
             if piece.final:
                 return
             if not call.cancelled and call.caller.gone():
                 self._cancel(call)
-        raise Cancelled("the request was cancelled.")
+        if call.cancelled:
+            raise Cancelled("the request was cancelled.")
+        raise Unavailable("the engine ended the request early.", retry_after=5)
 
     def _cancel(self, call: _Call) -> None:
         with self._lock:
@@ -161,6 +178,8 @@ class Door:
             self._backend.cancel(call.decision)
         except ServingError as error:
             log.warning("a cancel did not reach the engine: %s", error.message)
+        except Exception:
+            log.exception("a cancel did not reach the engine")
 
     def _watch(self) -> None:
         """Finds callers who have left while nothing is being sent to them."""
@@ -168,14 +187,19 @@ class Door:
             with self._lock:
                 calls = [call for call in self._calls.values() if not call.cancelled]
             for call in calls:
-                if call.caller.gone():
-                    self._cancel(call)
+                try:
+                    if call.caller.gone():
+                        self._cancel(call)
+                except Exception:
+                    # One caller that cannot be asked must not end the watch over all others.
+                    log.exception("a caller could not be asked whether it has gone")
 
     def stop(self) -> None:
         """Cancels every call in flight and waits for them to end."""
-        self._stopped.set()
         with self._lock:
+            self._stopped.set()
             calls = list(self._calls.values())
+        self._watcher.join()
         for call in calls:
             self._cancel(call)
         self._threads.shutdown(wait=True)

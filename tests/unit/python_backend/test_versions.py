@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from python_backend.adapters.versions import MAX_INT_ID, Versions
+from python_backend.errors import NotFound
+
+PATH = Path("staged")
+
+
+def test_one_content_one_version() -> None:
+    versions = Versions()
+    first = versions.register("fin_risk_v1", "a" * 64, PATH)
+    assert versions.register("fin_risk_v1", "a" * 64, Path("elsewhere")) is first
+    assert versions.get("fin_risk_v1", "a" * 64) is first
+    assert (first.int_id, first.name, first.path) == (1, "fin_risk_v1@aaaaaaaaaaaa", PATH)
+
+
+def test_other_content_or_name_is_another_version() -> None:
+    versions = Versions()
+    found = [
+        versions.register(name, digest * 64, PATH)
+        for name in ("fin_risk_v1", "fin_risk_v2")
+        for digest in "ab"
+    ]
+    assert [v.int_id for v in found] == [1, 2, 3, 4]
+    assert len({v.name for v in found}) == 4
+
+
+def test_ids_are_never_reused() -> None:
+    versions = Versions()
+    ids = []
+    for _ in range(5):
+        ids.append(versions.register("fin_risk_v1", "a" * 64, PATH).int_id)
+        gone = versions.forget("fin_risk_v1", "a" * 64)
+        assert gone is not None and gone.int_id == ids[-1]
+    assert ids == [1, 2, 3, 4, 5]
+    assert versions.forget("fin_risk_v1", "a" * 64) is None
+
+
+def test_unknown_and_forgotten() -> None:
+    versions = Versions()
+    versions.register("fin_risk_v1", "a" * 64, PATH)
+    versions.forget("fin_risk_v1", "a" * 64)
+    for digest in ("a" * 64, "b" * 64):
+        with pytest.raises(NotFound):
+            versions.get("fin_risk_v1", digest)
+
+
+def test_ids_stay_below_two_to_the_31() -> None:
+    assert MAX_INT_ID < 2**31
+    versions = Versions()
+    versions._ids = itertools.count(MAX_INT_ID)
+    assert versions.register("fin_risk_v1", "a" * 64, PATH).int_id == MAX_INT_ID
+    with pytest.raises(OverflowError, match="restart"):
+        versions.register("fin_risk_v2", "a" * 64, PATH)
+    with pytest.raises(NotFound):
+        versions.get("fin_risk_v2", "a" * 64)
+
+
+def test_from_many_threads() -> None:
+    versions = Versions()
+    names = [f"fin_a{number % 50}_v1" for number in range(2_000)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda name: versions.register(name, "a" * 64, PATH), names))
+    by_name = {v.lora_id: v.int_id for v in found}
+    assert all(v.int_id == by_name[v.lora_id] for v in found)
+    assert sorted(by_name.values()) == list(range(1, 51))
