@@ -17,6 +17,8 @@ NETWORK_CURE = (
 GPU_DEVICE = Path("/dev/nvidiactl")
 #: pip's words for "no index offers this version".
 _NOT_OFFERED = r"No matching distribution found|Could not find a version|ResolutionImpossible"
+#: It ends with the same words when no index could be reached.
+_UNREACHABLE = r"connection broken by|Max retries exceeded"
 
 
 def read_config(venv: Path) -> dict[str, str]:
@@ -109,7 +111,7 @@ def install_torch(steps: Steps, venv: Path, version: str, lock: Path) -> None:
         pip(steps, venv, "--no-deps", f"torch=={version}+cpu")
         return
     except CommandFailed as error:
-        if not error.says(_NOT_OFFERED):
+        if not error.says(_NOT_OFFERED) or error.says(_UNREACHABLE):
             raise steps.failed(what, error, NETWORK_CURE) from error
     size = "the engine here is vLLM's CPU build all the same: for the GPU use the Dockerfile"
     if not GPU_DEVICE.exists():

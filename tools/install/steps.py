@@ -40,7 +40,7 @@ class CommandFailed(Exception):
     def reason(self) -> str:
         """The lines that say why, at most five; the last ones when none does."""
         chosen = [line for line in self.lines if _REASON.search(line)] or self.lines
-        return "\n  ".join(line.strip() for line in chosen[-5:]) or "it said nothing"
+        return "\n  ".join(line.strip()[:200] for line in chosen[-5:]) or "it said nothing"
 
 
 class Steps:
