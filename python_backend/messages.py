@@ -73,8 +73,14 @@ ENGINE_INPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("early_accept", "BOOL"),
 )
 
-#: ``final`` marks the last response for a BLS door, which cannot see Triton's own flag.
-ENGINE_OUTPUTS: tuple[TensorSpec, ...] = (*GENERATION_OUTPUTS, TensorSpec("final", "BOOL"))
+#: For the BLS doors alone: ``final`` marks the last response, since a door cannot see Triton's own
+#: flag; ``error`` is an error's message, since Triton's own error never reaches a door that has
+#: had a first response.
+ENGINE_OUTPUTS: tuple[TensorSpec, ...] = (
+    *GENERATION_OUTPUTS,
+    TensorSpec("final", "BOOL"),
+    TensorSpec("error", "STRING"),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -196,7 +196,7 @@ class GenerateService:
             del self._running[ticket.uid]
 
     async def _run(self, call: Call, ticket: Ticket, responder: Responder) -> None:
-        request = EngineRequest.from_json(call.request.decode("utf-8"))
+        request = _with_logprobs(EngineRequest.from_json(call.request.decode("utf-8")))
         prompt = call.prompt.decode("utf-8")
         version = self._version(ticket)
         ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
@@ -243,6 +243,16 @@ class GenerateService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _with_logprobs(request: EngineRequest) -> EngineRequest:
+    """vLLM adds up log-probabilities only where some are asked for; 0 is the chosen token's own.
+
+    Without them the cumulative one would be NaN, which no JSON parser takes from ``/generate``.
+    """
+    if "cumulative_logprob" not in request.returns or "logprobs" in request.sampling:
+        return request
+    return dataclasses.replace(request, sampling={**request.sampling, "logprobs": 0})
 
 
 def _answer(step: Step, request: EngineRequest, prefix: str, served: str, uid: str) -> Answer:

@@ -85,6 +85,8 @@ def _raise(response: Any) -> None:
     """The response's error, if it has one, as an error of ours."""
     if response.has_error():
         raise errors.parse(response.error().message())
+    if (error := pb_utils.get_output_tensor_by_name(response, "error")) is not None:
+        raise errors.parse(error.as_numpy().reshape(-1)[0].decode("utf-8"))
 
 
 class TritonCaller:

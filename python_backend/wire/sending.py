@@ -13,7 +13,7 @@ import triton_python_backend_utils as pb_utils
 
 from python_backend.errors import ServingError
 from python_backend.messages import Answer
-from python_backend.wire.writing import answer_tensors, error_response, tensor
+from python_backend.wire.writing import answer_tensors, door_error, error_response, tensor
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ class StreamResponder:
     Args:
         request: Triton's request.
         for_door: the caller is a BLS door: it gets a ``final`` flag with each response, since a
-            BLS iterator does not show Triton's, and no empty outputs.
+            BLS iterator does not show Triton's, errors as text in an ordinary response, since
+            behind a first response Triton's own never reach it, and no empty outputs.
     """
 
     def __init__(self, request: Any, thread: SenderThread, *, for_door: bool) -> None:
@@ -74,7 +75,8 @@ class StreamResponder:
 
     def fail(self, error: ServingError) -> None:
         """See ``Responder.fail``."""
-        self._put(lambda: error_response(error), final=True)
+        build = door_error if self._for_door else error_response
+        self._put(lambda: build(error), final=True)
 
     def done(self) -> None:
         """See ``Responder.done``."""

@@ -28,6 +28,12 @@ def error_response(error: ServingError) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(error.message, status))
 
 
+def door_error(error: ServingError) -> Any:
+    """``error`` for a BLS door, as the ordinary last response that ``bls`` turns back into it."""
+    tensors = [string("error", error.message), tensor("final", [True], np.bool_)]
+    return pb_utils.InferenceResponse(output_tensors=tensors)
+
+
 def decision_response(decision: Decision) -> Any:
     """The gate's outputs."""
     tensors = [

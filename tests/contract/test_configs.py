@@ -24,7 +24,7 @@ TABLES: dict[str, Tables] = {
     "vllm_lora": (messages.ENGINE_INPUTS, messages.ENGINE_OUTPUTS),
 }
 #: Set by the BLS doors and by nobody else: no ensemble maps them.
-DOORS_ONLY = {"forwarded", "early_accept", "final", "cancel_ticket"}
+DOORS_ONLY = {"forwarded", "early_accept", "final", "error", "cancel_ticket"}
 
 
 def config(model: str) -> model_config_pb2.ModelConfig:
