@@ -79,8 +79,9 @@ def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, sho
             if is_ready(show.host, show.ports.http):
                 return True
             waited = time.monotonic() - began
-            models = ", ".join(sorted(log.loading(seen))) or "tritonserver"
-            text = f"loading {models} … {waited:.0f} s"
+            models = ", ".join(sorted(log.loading(seen)))
+            what = f"loading {models}" if models else "starting tritonserver"
+            text = f"{what} … {waited:.0f} s"
             if status is not None:
                 status.update(text)  # type: ignore[attr-defined]
             elif waited - told >= _NEWS_EVERY_S:
