@@ -1,6 +1,5 @@
 """``python -m tools demo``: a folder with everything a server needs to be tried out."""
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -48,10 +47,6 @@ def make_demo(out: Path, markers: int, *, force: bool, new_keys: bool, console: 
         if not out.is_dir() or any(out.iterdir()):
             raise DemoError(f"{out} is not a demo folder; move it away or choose another --out")
         out.rmdir()
-    # Nothing below may look for a newer model on the network; the libraries show their own
-    # progress bars unless told not to.
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("demo", total=None)

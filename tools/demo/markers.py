@@ -19,7 +19,7 @@ from tools.demo.model import BASE_MODEL
 if TYPE_CHECKING:
     from torch import Tensor
 
-PROBE_RIDGE = 1e-2
+PROBE_RIDGE = 1e-3
 HEAD_RIDGE = 1e-2
 STRENGTH = 16_000.0
 """Length of B. The residual stream of SmolLM2 is 400 to 1,500 long there, and 8,000 at the first
@@ -32,24 +32,34 @@ def marker_id(number: int) -> str:
     return f"mark_w{number:04d}_v1"
 
 
-def constant_probe(inputs: "Tensor", ridge: float = PROBE_RIDGE) -> "Tensor":
+def constant_probe(inputs: "Tensor", ridge: float = PROBE_RIDGE, rounds: int = 10) -> "Tensor":
     """Return a ([features]) with X·a ≈ 1 for the rows of ``inputs`` X ([rows, features]).
 
-    Ridge regression: a = (XᵀX + ridge·mean(diag XᵀX)·I)⁻¹ Xᵀ1, solved in fp64, returned in fp32.
+    Weighted ridge regression: a = (XᵀWX + ridge·mean(diag XᵀX)·I)⁻¹ XᵀW1, solved in fp64, returned
+    in fp32. A push too weak loses the word, one too strong does not, so in each round the rows
+    that fall short (X·a < 1) gain weight: w ← w·(1 + 2·max(0, 1 − X·a)), mean 1.
     """
     import torch
 
     x = inputs.double()
-    gram = x.T @ x
-    gram.diagonal().add_(ridge * gram.diagonal().mean())
-    return torch.linalg.solve(gram, x.sum(dim=0)).float()
+    loading = ridge * x.square().mean() * len(x)
+    weights = torch.ones(len(x), dtype=torch.float64)
+    for _ in range(rounds + 1):
+        weighted = x * weights[:, None]
+        gram = weighted.T @ x
+        gram.diagonal().add_(loading)
+        probe = torch.linalg.solve(gram, weighted.sum(dim=0))
+        weights = weights * (1 + 2 * (1 - x @ probe).clamp(min=0))
+        weights = weights / weights.mean()
+    return probe.float()
 
 
 def directions(head: "Tensor", tokens: list[int], ridge: float = HEAD_RIDGE) -> "Tensor":
     """Return one unit vector a token ([tokens, hidden], fp32) that raises its logit most.
 
     ``head`` F ([vocab, hidden]) is lm_head.weight ∘ final_norm.weight. The direction that scores 1
-    on row t of F and, in least squares, 0 on all others is d = (FᵀF + ridge·mean(diag FᵀF)·I)⁻¹ F_t.
+    on row t of F and, in least squares, 0 on all others is
+    d = (FᵀF + ridge·mean(diag FᵀF)·I)⁻¹ F_t.
     """
     import torch
 

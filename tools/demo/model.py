@@ -23,6 +23,18 @@ MODELS = CACHE / "demo-model"
 WEIGHTS = "model.safetensors"
 
 
+def quiet_offline() -> None:
+    """Keep transformers off the network and its progress bars out of ours.
+
+    Everything needed lies in local files. Call this before importing transformers.
+    """
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
 def gguf_file() -> Path:
     """Find the GGUF file inside the installed package without importing the package.
 
@@ -52,7 +64,7 @@ def converted_model(status: Callable[[str], None] = lambda _: None) -> Path:
 
 def convert(source: Path, target: Path) -> None:
     """Write the GGUF file's model to ``target`` as bf16 safetensors, tokenizer and template."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything needed lies in the GGUF file
+    quiet_offline()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
