@@ -14,6 +14,8 @@ import typer
 #: Name → (module, function or typer.Typer in it, line of help).
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("tools.serve", "serve", "Start Triton with the models and wait until it is ready."),
+    "demo": ("tools.demo.command", "demo", "Make .demo: a small model, adapters, policy and keys."),
+    "train-demo": ("tools.demo.train", "train_demo", "Train the demo's adapters on the CPU."),
 }
 
 app = typer.Typer(
