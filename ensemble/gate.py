@@ -17,6 +17,7 @@ from python_backend.ticket import (
     CANCEL_PROMPT,
     CANCEL_REQUEST,
     ENGINE_AUDIENCE,
+    USE_WITHIN_S,
     Ticket,
     sha256_hex,
     sign,
@@ -24,7 +25,7 @@ from python_backend.ticket import (
 
 __all__ = ["Gate", "PolicySource"]
 
-#: How long a ticket outlives its request's deadline, nanoseconds.
+#: How long a cancel ticket outlives its request's deadline, nanoseconds.
 _GRACE_NS = 30_000_000_000
 
 
@@ -100,13 +101,14 @@ class Gate:
             prompt_sha256=sha256_hex(prompt.encode("utf-8")),
             request_sha256=sha256_hex(request.encode("utf-8")),
             deadline_ns=deadline_ns,
-            expires_ns=deadline_ns + _GRACE_NS,
+            expires_ns=now_ns + int(USE_WITHIN_S * 1e9),
         )
         cancel = dataclasses.replace(
             ticket,
             operation="cancel",
             prompt_sha256=sha256_hex(CANCEL_PROMPT.encode()),
             request_sha256=sha256_hex(CANCEL_REQUEST.encode()),
+            expires_ns=deadline_ns + _GRACE_NS,
         )
         return Decision(prompt, request, sign(ticket, self._key), sign(cancel, self._key))
 

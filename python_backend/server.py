@@ -8,17 +8,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from python_backend import runtime, settings, vllm_metrics
-from python_backend.adapters import catalog, multi_lora, scan, staging
-from python_backend.adapters.versions import Versions
+from python_backend.adapters import catalog, multi_lora
+from python_backend.adapters.keeper import Keeper
 from python_backend.admission import Admission
 from python_backend.engine import arguments, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
-from python_backend.engine.base import Engine, EngineInfo
+from python_backend.engine.base import Engine
 from python_backend.health import HealthCheck
 from python_backend.metrics import Backend, Metrics
 from python_backend.model_options import ModelOptions
@@ -57,6 +57,7 @@ class EngineServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._engine: Engine | None = None
+        self._keeper: Keeper | None = None
         self._service: GenerateService | None = None
 
     def start(self) -> None:
@@ -90,11 +91,13 @@ class EngineServer:
         info = self._wait(engine.start())
         metrics.declare(vllm_metrics.families(info.max_model_len))
         engine_ready = time.monotonic()
-        versions = Versions()
-        entries = self._scan(info, versions, listed)
-        self._publish(boot_id, info, entries)
+        keeper = Keeper(config, engine, info, self._loop, boot_id=boot_id, listed=listed)
+        self._keeper = keeper
+        entries = keeper.open()
         admission = Admission(config.limits.max_pending)
-        self._service = GenerateService(engine, info, versions, admission, key=key, boot_id=boot_id)
+        self._service = GenerateService(
+            engine, info, keeper.versions, admission, key=key, boot_id=boot_id
+        )
         ready = sum(entry.state is catalog.State.READY for entry in entries.values())
         log.info(
             "ready: vLLM %s, %d adapters of %d, engine %.1f s, scan %.1f s",
@@ -129,41 +132,6 @@ class EngineServer:
         labels = {"model": options.name, "version": options.version}
         return Metrics(self._metrics_backend if wanted else None, labels)
 
-    def _scan(
-        self, info: EngineInfo, versions: Versions, listed: Mapping[str, Path]
-    ) -> dict[str, catalog.Entry]:
-        config = self._settings
-        staging.clean(config.staged_dir)
-        found = scan.scan(
-            config.adapters.root, config.staged_dir, info.target, config.adapters.max_file_bytes
-        )
-        for line in found.badly_named:
-            log.warning("adapter root: %s", line)
-        adapters = dict(found.adapters)
-        for lora_id, folder in listed.items():
-            adapters[lora_id] = scan.stage_folder(
-                lora_id, folder, config.staged_dir, info.target, config.adapters.max_file_bytes
-            )
-        for lora_id, scanned in adapters.items():
-            if scanned.path is None:
-                log.warning("adapter %s refused: %s", lora_id, scanned.entry.reason)
-            else:
-                versions.register(lora_id, scanned.entry.digest, scanned.path)
-        return {lora_id: scanned.entry for lora_id, scanned in adapters.items()}
-
-    def _publish(self, boot_id: str, info: EngineInfo, entries: dict[str, catalog.Entry]) -> None:
-        pid = os.getpid()
-        snapshot = catalog.Snapshot(
-            boot_id=boot_id,
-            generation=time.time_ns(),
-            engine_pid=pid,
-            engine_start=runtime.process_start(pid) or "",
-            model_dir=info.model_dir,
-            max_model_len=info.max_model_len,
-            entries=entries,
-        )
-        catalog.publish(self._settings.run_dir, snapshot)
-
     def submit(self, call: Call, responder: Responder) -> None:
         """Starts answering a call; returns at once."""
         service, engine = self._service, self._engine
@@ -177,6 +145,8 @@ class EngineServer:
         """Cancels what is under way, ends the engine and its processes. Callable more than once."""
         if not self._thread.is_alive():
             return
+        if self._keeper is not None:
+            self._keeper.close()
         if self._service is not None:
             self._wait(self._service.stop())
         if self._engine is not None:

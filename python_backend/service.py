@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
 from python_backend import ticket as tickets
@@ -198,28 +198,35 @@ class GenerateService:
     async def _run(self, call: Call, ticket: Ticket, responder: Responder) -> None:
         request = _with_logprobs(EngineRequest.from_json(call.request.decode("utf-8")))
         prompt = call.prompt.decode("utf-8")
-        version = self._version(ticket)
-        ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
-        self._check_length(len(ids))
-        salt = self._cache_salt(ticket.department)
-        job = Job(ticket.uid, ids, request, version, salt)
-        served = version.name if version else BASE
-        prefix = prompt if request.prepend_prompt and not request.stream else ""
+        with self._version(ticket) as version:
+            ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
+            self._check_length(len(ids))
+            salt = self._cache_salt(ticket.department)
+            job = Job(ticket.uid, ids, request, version, salt)
+            prefix = prompt if request.prepend_prompt and not request.stream else ""
+            await self._answer(job, prefix, responder)
+
+    async def _answer(self, job: Job, prefix: str, responder: Responder) -> None:
+        served = job.version.name if job.version else BASE
         finished = False
         # Closed here and not by the garbage collector: whatever stops us stops the engine's work.
         async with contextlib.aclosing(self._engine.generate(job)) as steps:
             async for step in steps:
                 finished = step.finished
-                answer = _answer(step, request, prefix, served, ticket.uid)
-                responder.send(answer, request.returns)
+                answer = _answer(step, job.request, prefix, served, job.uid)
+                responder.send(answer, job.request.returns)
         if not finished:
             raise Unavailable("the engine ended the request early.", retry_after=5)
 
-    def _version(self, ticket: Ticket) -> Version | None:
+    @contextlib.contextmanager
+    def _version(self, ticket: Ticket) -> Iterator[Version | None]:
+        """The version that the ticket names, kept while it is in use; None for the base model."""
         if not ticket.parts:
-            return None
+            yield None
+            return
         (part,) = ticket.parts
-        return self._versions.get(part.lora_id, part.digest)
+        with self._versions.lease(part.lora_id, part.digest) as version:
+            yield version
 
     def _check_length(self, tokens: int) -> None:
         limit = self._info.max_model_len - 1

@@ -34,6 +34,8 @@ class AdapterSettings(_Frozen):
     root: Path
     #: Largest weight file that is looked at, bytes.
     max_file_bytes: int = Field(default=2 << 30, gt=0)
+    #: How long a new or changed folder must be at rest before it is looked at, seconds.
+    settle_s: float = Field(default=1.0, gt=0, allow_inf_nan=False)
 
 
 class LimitSettings(_Frozen):

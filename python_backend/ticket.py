@@ -31,6 +31,8 @@ MAX_TOKEN_CHARS = 16_384
 
 #: The model that tickets are made out to.
 ENGINE_AUDIENCE = "vllm_lora"
+#: How long a ticket may take from the gate to the engine, seconds; the deadline is another matter.
+USE_WITHIN_S = 60.0
 #: What a cancel ticket is bound to, and what has to travel beside it.
 CANCEL_PROMPT, CANCEL_REQUEST = "", "{}"
 

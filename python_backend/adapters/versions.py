@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from python_backend.engine.base import Version
@@ -24,6 +27,7 @@ class Versions:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._known: dict[tuple[str, str], Version] = {}
+        self._leases: Counter[int] = Counter()
 
     def register(self, lora_id: str, digest: str, path: Path) -> Version:
         """The version of this content; the same object for the same content."""
@@ -37,18 +41,50 @@ class Versions:
                 self._known[lora_id, digest] = version
             return version
 
-    def forget(self, lora_id: str, digest: str) -> Version | None:
-        """Takes a version out; its id is gone for good."""
-        with self._lock:
-            return self._known.pop((lora_id, digest), None)
-
     def get(self, lora_id: str, digest: str) -> Version:
-        """The version that a ticket names.
+        """The version of this content.
 
         Raises:
-            NotFound: it has gone since the gate decided.
+            NotFound: it has gone.
         """
         version = self._known.get((lora_id, digest))
         if version is None:
             raise NotFound
         return version
+
+    @contextmanager
+    def lease(self, lora_id: str, digest: str) -> Iterator[Version]:
+        """The version that a ticket names, kept for as long as the block runs.
+
+        Raises:
+            NotFound: it has gone since the gate decided.
+        """
+        with self._lock:
+            version = self.get(lora_id, digest)
+            self._leases[version.int_id] += 1
+        try:
+            yield version
+        finally:
+            with self._lock:
+                self._leases[version.int_id] -= 1
+                if not self._leases[version.int_id]:
+                    del self._leases[version.int_id]
+
+    def forget_idle(self, version: Version) -> bool:
+        """Takes a version out if no lease is held on it; its id is gone for good."""
+        with self._lock:
+            if version.int_id in self._leases:
+                return False
+            self._known.pop((version.lora_id, version.digest), None)
+            return True
+
+    def has_digest(self, digest: str) -> bool:
+        """Whether any version has this content."""
+        with self._lock:
+            return any(known == digest for _, known in self._known)
+
+    @property
+    def leases(self) -> int:
+        """Leases held at the moment."""
+        with self._lock:
+            return self._leases.total()

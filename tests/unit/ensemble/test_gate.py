@@ -71,7 +71,7 @@ def test_a_decision_whole(gate: Gate) -> None:
     assert (ticket.department, ticket.principal) == ("fin", "fin-app")
     assert [part.lora_id for part in ticket.parts] == ["fin_risk_v1"]
     assert ticket.deadline_ns == NOW_NS + 2_000_000_000
-    assert ticket.expires_ns == ticket.deadline_ns + 30_000_000_000
+    assert ticket.expires_ns == NOW_NS + 60_000_000_000
     assert len(ticket.uid) == 32
     cancel = verify(
         decision.cancel_ticket,
@@ -88,6 +88,7 @@ def test_a_decision_whole(gate: Gate) -> None:
         operation="cancel",
         prompt_sha256=cancel.prompt_sha256,
         request_sha256=cancel.request_sha256,
+        expires_ns=ticket.deadline_ns + 30_000_000_000,
     )
     assert generate_ticket(decide(gate, raw)).uid != ticket.uid
 

@@ -35,20 +35,34 @@ def test_ids_are_never_reused() -> None:
     versions = Versions()
     ids = []
     for _ in range(5):
-        ids.append(versions.register("fin_risk_v1", "a" * 64, PATH).int_id)
-        gone = versions.forget("fin_risk_v1", "a" * 64)
-        assert gone is not None and gone.int_id == ids[-1]
+        version = versions.register("fin_risk_v1", "a" * 64, PATH)
+        ids.append(version.int_id)
+        assert versions.forget_idle(version)
     assert ids == [1, 2, 3, 4, 5]
-    assert versions.forget("fin_risk_v1", "a" * 64) is None
 
 
 def test_unknown_and_forgotten() -> None:
     versions = Versions()
-    versions.register("fin_risk_v1", "a" * 64, PATH)
-    versions.forget("fin_risk_v1", "a" * 64)
+    assert versions.forget_idle(versions.register("fin_risk_v1", "a" * 64, PATH))
     for digest in ("a" * 64, "b" * 64):
         with pytest.raises(NotFound):
             versions.get("fin_risk_v1", digest)
+        with pytest.raises(NotFound), versions.lease("fin_risk_v1", digest):
+            pass
+    assert versions.leases == 0
+
+
+def test_a_leased_version_is_not_forgotten() -> None:
+    versions = Versions()
+    version = versions.register("fin_risk_v1", "a" * 64, PATH)
+    with versions.lease("fin_risk_v1", "a" * 64), versions.lease("fin_risk_v1", "a" * 64):
+        assert versions.leases == 2
+        assert not versions.forget_idle(version)
+        assert versions.get("fin_risk_v1", "a" * 64) is version
+    assert versions.leases == 0
+    assert versions.has_digest("a" * 64)
+    assert versions.forget_idle(version)
+    assert not versions.has_digest("a" * 64)
 
 
 def test_ids_stay_below_two_to_the_31() -> None:

@@ -1,0 +1,174 @@
+"""Keeps the shelf true to the adapter root while the server runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import watchfiles
+
+from python_backend.adapters import naming, scan
+from python_backend.adapters.rejection import TRANSIENT
+from python_backend.adapters.scan import Scanned
+from python_backend.adapters.settling import Fingerprint, Settling
+from python_backend.adapters.shelf import Shelf
+
+log = logging.getLogger(__name__)
+
+#: How often the root is looked at without being told to, seconds: network file systems send no
+#: events, and a lost event must not matter.
+POLL_S = 5.0
+
+
+def fingerprints(root: Path) -> dict[str, Fingerprint]:
+    """What each well-named folder under ``root`` looks like.
+
+    Raises:
+        OSError: the root cannot be listed.
+    """
+    found: dict[str, Fingerprint] = {}
+    with os.scandir(root) as folders:
+        for folder in folders:
+            if naming.is_lora_id(folder.name):
+                found[folder.name] = _fingerprint(folder.path)
+    return found
+
+
+def _fingerprint(folder: str) -> Fingerprint:
+    files = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                stat = entry.stat(follow_symlinks=False)
+                files.append((entry.name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    except OSError as error:
+        # Gone, a plain file, or not readable: judging it will say so.
+        return (("", -1, error.errno or 0, 0),)
+    return tuple(sorted(files))
+
+
+class Librarian:
+    """A thread that watches the root, has what changed judged and staged, and tells the shelf.
+
+    Args:
+        stage: judges and stages one folder by its lora_id; never raises.
+        settle_s: how long a folder must be at rest before it is judged, seconds.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        staged_root: Path,
+        shelf: Shelf,
+        stage: Callable[[str], Scanned],
+        *,
+        settle_s: float = 1.0,
+    ) -> None:
+        self._root, self._staged_root, self._shelf, self._stage = root, staged_root, shelf, stage
+        self._settle_s = settle_s
+        self._settling = Settling(settle_s)
+        self._discarded: queue.SimpleQueue[tuple[str, Callable[[], bool]]] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="librarian", daemon=True)
+
+    def first_scan(self, target_scan: Callable[[], scan.ScanResult]) -> scan.ScanResult:
+        """The scan before the server is ready; what it judged is not judged again.
+
+        Fingerprints are taken before the scan, so that what changes meanwhile is seen as changed.
+        """
+        seen = fingerprints(self._root)
+        result = target_scan()
+        for lora_id, scanned in result.adapters.items():
+            if lora_id in seen and not _transient(scanned):
+                self._settling.judged(lora_id, seen[lora_id])
+        return result
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread; an adapter being staged is finished first."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
+
+    def discard(self, digest: str, unused: Callable[[], bool]) -> None:
+        """Removes a staged copy soon, if ``unused`` still says so then.
+
+        On the librarian's own thread, where no staging can be about to reuse the folder.
+        """
+        self._discarded.put((digest, unused))
+
+    def _run(self) -> None:
+        for _ in self._wake_ups():
+            try:
+                self._look()
+                self._discard()
+            except Exception:
+                log.exception("the adapter root could not be looked at; trying again")
+
+    def _wake_ups(self) -> Iterator[None]:
+        """One item whenever it is time to look: after an event, or when something may be due."""
+        step_s = min(self._settle_s, POLL_S) / 2 or 0.05
+        looked_s = float("-inf")
+        self._unsettled = True
+        while not self._stop.is_set():
+            try:
+                for events in watchfiles.watch(
+                    self._root,
+                    stop_event=self._stop,
+                    rust_timeout=int(step_s * 1000),
+                    yield_on_timeout=True,
+                    debounce=100,
+                    step=50,
+                ):
+                    due = time.monotonic() - looked_s >= POLL_S
+                    if events or due or self._unsettled or not self._discarded.empty():
+                        looked_s = time.monotonic()
+                        yield
+            except (OSError, RuntimeError) as error:
+                # No inotify (or no more watches), or the root itself is gone: look by the clock.
+                log.warning("the adapter root cannot be watched (%s); polling", error)
+                self._stop.wait(1.0)
+                yield
+
+    def _look(self) -> None:
+        try:
+            seen = fingerprints(self._root)
+        except OSError as error:
+            # The root is gone or unreadable: that is no order to remove every adapter.
+            log.error("the adapter root cannot be listed: %s", error.strerror)
+            return
+        changes = self._settling.observe(seen, time.monotonic())
+        self._unsettled = changes.unsettled
+        if changes.gone:
+            log.info("adapters gone from the root: %s", ", ".join(changes.gone))
+            self._shelf.update((), changes.gone)
+        for lora_id in changes.settled:
+            scanned = self._stage(lora_id)
+            self._settling.judged(lora_id, seen[lora_id])
+            if _transient(scanned):
+                self._settling.again(lora_id)
+            log.info("adapter %s: %s %s", lora_id, scanned.entry.state, scanned.entry.reason)
+            # Each at once: a large one must not keep the small ones before it waiting.
+            self._shelf.update([scanned])
+
+    def _discard(self) -> None:
+        while not self._discarded.empty():
+            digest, unused = self._discarded.get()
+            if unused():
+                folder = self._staged_root / digest
+                os.chmod(folder, 0o700)
+                shutil.rmtree(folder)
+
+
+def _transient(scanned: Scanned) -> bool:
+    """Whether what stood in the adapter's way may pass by itself."""
+    return scanned.path is None and scanned.entry.reason.split(":", 1)[0] in TRANSIENT

@@ -1,0 +1,43 @@
+"""How a version that is no longer offered leaves: drained, out of the engine, off the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from python_backend.adapters.shelf import Released, Shelf
+from python_backend.engine.base import Engine, Version
+from python_backend.errors import ServingError
+
+log = logging.getLogger(__name__)
+
+#: How often a version that is still in use is looked at again, seconds.
+_LOOK_AGAIN_S = 0.2
+
+
+async def retire(
+    version: Version,
+    engine: Engine,
+    shelf: Shelf,
+    *,
+    grace_s: float,
+    discard: Callable[[str], None],
+) -> None:
+    """Waits until nobody can need the version, then frees the engine and the disk of it.
+
+    Args:
+        grace_s: how long tickets for it are still honoured, seconds.
+        discard: removes the staged copy of a digest.
+    """
+    await asyncio.sleep(grace_s)
+    while (released := shelf.release(version)) is Released.IN_USE:
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    if released is Released.ON_OFFER:
+        return
+    try:
+        await engine.unload(version.int_id)
+    except ServingError as error:
+        log.warning("%s could not be unloaded: %s", version.name, error.message)
+    discard(version.digest)
+    log.info("%s is retired", version.name)
