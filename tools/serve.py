@@ -15,11 +15,12 @@ import typer
 from rich.console import Console
 
 from tools import layout, tritonserver
-from tools.serving import examples, log
+from tools.serving import log
 from tools.serving.arguments import Ports, server_arguments
 from tools.serving.ports import check_free
 from tools.serving.problem import ServeProblem
 from tools.serving.process import ServerProcess
+from tools.serving.show import Show
 from tools.serving.state import StateDirectory
 
 if TYPE_CHECKING:
@@ -94,37 +95,6 @@ def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, sho
 def _why_not_started(code: int | None, path: Path) -> str:
     why = "\n  ".join(log.reason(log.last_lines(path, 2000)))
     return f"tritonserver did not start (exit code {code}):\n  {why}\nthe whole log: {path}"
-
-
-class Show:
-    """What the person at the terminal sees: remarks and errors on stderr, results on stdout."""
-
-    def __init__(self, host: str, ports: Ports, log_path: Path, *, verbose: bool) -> None:
-        self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.host = host
-        self.ports = ports
-        self.log_path = log_path
-        self._verbose = verbose
-
-    def lines(self, lines: list[str], *, starting: bool = False) -> None:
-        """Lines of the server's log: all when verbose, else the errors.
-
-        Those of a start come once and in order, with the reason it failed.
-        """
-        for line in lines:
-            if self._verbose or (log.is_error(line) and not starting):
-                self.say(line)
-
-    def say(self, text: str) -> None:
-        """A line on stderr, exactly as it is."""
-        self.console.print(text, markup=False)
-
-    def ready(self, keys: Path) -> None:
-        """The line that others wait for, then the calls to copy."""
-        host, ports = self.host, self.ports
-        where = {"http": ports.http, "grpc": ports.grpc, "metrics": ports.metrics}
-        print("ready", *(f"{name}={host}:{port}" for name, port in where.items()))
-        print("\n".join(examples.calls(f"{host}:{ports.http}", keys)), flush=True)
 
 
 def _short(path: Path) -> Path:
