@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 
 #: Threads a door may use, whatever the number of departments.
 MAX_THREADS = 1024
+#: Seconds within which a cancelled call ends when the door stops.
+STOP_LIMIT_S = 10.0
+#: Seconds after which a caller may try a server that has lost a part: about what a restart takes.
+RETRY_S = 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,123 +88,177 @@ class InFlight:
                 del self.count[department]
 
 
-@dataclasses.dataclass
 class _Call:
-    caller: Caller
-    decision: Decision
-    cancelled: bool = False
+    """One call at the door: however many threads try to end it, it ends once."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller, self._lock = caller, threading.Lock()
+        self.ended = self.cancelled = False
+        self.decision: Decision | None = None
+
+    def send(self, piece: Piece) -> None:
+        with self._lock:
+            if not self.ended:
+                self._caller.send(piece)
+                self.ended = piece.final
+
+    def fail(self, error: ServingError) -> None:
+        with self._lock:
+            if not self.ended:
+                self.ended = True
+                self._caller.fail(error)
+
+    def gone(self) -> bool:
+        with self._lock:
+            return not self.ended and self._caller.gone()
 
 
 class Door:
-    """One door. ``stop`` ends its threads."""
+    """One door. ``stop`` ends its calls.
 
-    def __init__(self, backend: Backend, settings: DoorSettings) -> None:
+    Args:
+        lost: why the models behind the door cannot answer any more; empty while they can. A call
+            into a model whose process was killed never returns, so the door asks, and answers
+            whoever waits itself.
+    """
+
+    def __init__(
+        self, backend: Backend, settings: DoorSettings, lost: Callable[[], str] = lambda: ""
+    ) -> None:
         self._backend = backend
         self._poll_s = settings.cancel_poll_s
         self._in_flight = InFlight(settings.max_in_flight_per_department)
-        self._threads = ThreadPoolExecutor(MAX_THREADS, "door")
         self._cancels = ThreadPoolExecutor(4, "cancel")
-        self._calls: dict[int, _Call] = {}
-        self._submitted = 0
-        self._lock = threading.Lock()
+        self._calls: set[_Call] = set()
+        self._changed = threading.Condition()
         self._stopped = threading.Event()
+        self._ask_lost, self._lost = lost, ""
         self._watcher = threading.Thread(target=self._watch, name="watcher", daemon=True)
         self._watcher.start()
 
+    @property
+    def ready(self) -> bool:
+        """Whether the models behind the door live."""
+        return not self._lost
+
     def submit(self, request: Any, caller: Caller) -> None:
         """Starts a call; returns at once."""
-        with self._lock:
-            stopped, full = self._stopped.is_set(), self._submitted >= MAX_THREADS
+        call = _Call(caller)
+        with self._changed:
+            stopped, full = self._stopped.is_set(), len(self._calls) >= MAX_THREADS
             if not stopped and not full:
-                # Counted before the gate has decided: what waits for it holds a thread too.
-                self._submitted += 1
-                self._threads.submit(self._guard, lambda: self._serve(request, caller), caller)
+                self._calls.add(call)
         if stopped:
-            caller.fail(Unavailable("the server is stopping.", retry_after=5))
-        elif full:
-            caller.fail(Overloaded("too many requests are in flight.", retry_after=1))
+            call.fail(Unavailable("the server is stopping.", retry_after=5))
+            return
+        if full:
+            call.fail(Overloaded("too many requests are in flight.", retry_after=1))
+            return
+        # Not of a pool: a thread that a dead model has caught must not keep this process alive.
+        threading.Thread(target=self._run, args=(request, call), name="door", daemon=True).start()
 
-    def _guard(self, work: Callable[[], None], caller: Caller) -> None:
+    def _run(self, request: Any, call: _Call) -> None:
         try:
-            work()
+            if self._lost:
+                raise _unavailable()
+            self._serve(request, call)
         except ServingError as error:
-            caller.fail(error)
+            call.fail(error)
         except Exception:
             internal = Internal()
             log.exception("error id %s", internal.error_id)
-            caller.fail(internal)
+            call.fail(internal)
         finally:
-            with self._lock:
-                self._submitted -= 1
+            with self._changed:
+                self._calls.discard(call)
+                self._changed.notify_all()
 
-    def _serve(self, request: Any, caller: Caller) -> None:
-        decision = self._backend.decide(request)
-        department = tickets.peek(decision.ticket).department
+    def _serve(self, request: Any, call: _Call) -> None:
+        call.decision = self._backend.decide(request)
+        if call.ended:
+            return
+        department = tickets.peek(call.decision.ticket).department
         self._in_flight.enter(department)
-        call = _Call(caller, decision)
-        with self._lock:
-            self._calls[id(call)] = call
         try:
             if self._stopped.is_set():
                 raise Cancelled("the request was cancelled.")
-            self._pass_on(call)
+            self._pass_on(call, call.decision)
         finally:
-            with self._lock:
-                del self._calls[id(call)]
             self._in_flight.leave(department)
 
-    def _pass_on(self, call: _Call) -> None:
-        for piece in self._backend.generate(call.decision):
+    def _pass_on(self, call: _Call, decision: Decision) -> None:
+        for piece in self._backend.generate(decision):
             try:
-                call.caller.send(piece)
+                call.send(piece)
             except Exception:
                 # Nobody can be answered any more: the engine need not go on.
                 self._cancel(call)
                 raise
-            if piece.final:
+            if call.ended:
                 return
-            if not call.cancelled and call.caller.gone():
+            if not call.cancelled and call.gone():
                 self._cancel(call)
         if call.cancelled:
             raise Cancelled("the request was cancelled.")
         raise Unavailable("the engine ended the request early.", retry_after=5)
 
     def _cancel(self, call: _Call) -> None:
-        with self._lock:
-            if call.cancelled:
+        with self._changed:
+            if call.cancelled or call.decision is None:
                 return
             call.cancelled = True
         # On a thread of its own: the watcher has others to watch.
-        self._cancels.submit(self._send_cancel, call)
+        self._cancels.submit(self._send_cancel, call.decision)
 
-    def _send_cancel(self, call: _Call) -> None:
+    def _send_cancel(self, decision: Decision) -> None:
         try:
-            self._backend.cancel(call.decision)
+            self._backend.cancel(decision)
         except ServingError as error:
             log.warning("a cancel did not reach the engine: %s", error.message)
         except Exception:
             log.exception("a cancel did not reach the engine")
 
     def _watch(self) -> None:
-        """Finds callers who have left while nothing is being sent to them."""
+        """Finds callers who have left while nothing is sent to them, and models that have died."""
         while not self._stopped.wait(self._poll_s):
-            with self._lock:
-                calls = [call for call in self._calls.values() if not call.cancelled]
+            with self._changed:
+                calls = [call for call in self._calls if not call.ended]
+            lost = self._find_lost()
             for call in calls:
                 try:
-                    if call.caller.gone():
+                    if lost:
+                        call.fail(_unavailable())
+                    elif not call.cancelled and call.gone():
                         self._cancel(call)
                 except Exception:
                     # One caller that cannot be asked must not end the watch over all others.
-                    log.exception("a caller could not be asked whether it has gone")
+                    log.exception("a caller cannot be asked or answered")
+
+    def _find_lost(self) -> str:
+        lost = self._ask_lost()
+        if lost and not self._lost:
+            log.error("%s; every call at this door is answered `unavailable`", lost)
+        self._lost = lost
+        return lost
 
     def stop(self) -> None:
-        """Cancels every call in flight and waits for them to end."""
-        with self._lock:
+        """Cancels every call in flight and waits for them to end, but not for what never will."""
+        with self._changed:
             self._stopped.set()
-            calls = list(self._calls.values())
+            calls = list(self._calls)
         self._watcher.join()
         for call in calls:
-            self._cancel(call)
-        self._threads.shutdown(wait=True)
-        self._cancels.shutdown(wait=True)
+            if self._lost:
+                call.fail(_unavailable())
+            else:
+                self._cancel(call)
+        with self._changed:
+            # A call that has been answered may hold its thread for ever where a model has died.
+            self._changed.wait_for(
+                lambda: all(call.ended and self._lost for call in self._calls), STOP_LIMIT_S
+            )
+        self._cancels.shutdown(wait=not self._lost)
+
+
+def _unavailable() -> Unavailable:
+    return Unavailable("a part of the server has died.", retry_after=RETRY_S)

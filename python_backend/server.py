@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from python_backend import runtime, settings, vllm_metrics
+from python_backend import presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
 from python_backend.admission import Admission
-from python_backend.engine import arguments, stats
+from python_backend.engine import arguments, orphans, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine
 from python_backend.health import HealthCheck
@@ -24,6 +24,7 @@ from python_backend.metrics import Backend, Metrics
 from python_backend.model_options import ModelOptions
 from python_backend.service import Call, GenerateService, Responder
 from python_backend.settings import Settings
+from python_backend.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,12 @@ class EngineServer:
         self._engine: Engine | None = None
         self._keeper: Keeper | None = None
         self._service: GenerateService | None = None
+        self._watchdog: Watchdog | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the engine can answer."""
+        return self._engine is not None and self._engine.alive
 
     def start(self) -> None:
         """Returns when requests can be answered.
@@ -73,6 +80,7 @@ class EngineServer:
         root = config.adapters.root
         if not root.is_dir():
             raise settings.SettingsError(f"adapters.root: {root} is not a folder; make it")
+        orphans.claim()
         raw = {**self._model_json(), **config.engine}
         listed = multi_lora.load(
             self._version_dir / multi_lora.MULTI_LORA_JSON, config.aliases, root
@@ -98,6 +106,7 @@ class EngineServer:
         self._service = GenerateService(
             engine, info, keeper.versions, admission, key=key, boot_id=boot_id
         )
+        self._watch(self._service, engine)
         ready = sum(entry.state is catalog.State.READY for entry in entries.values())
         log.info(
             "ready: vLLM %s, %d adapters of %d, engine %.1f s, scan %.1f s",
@@ -109,6 +118,23 @@ class EngineServer:
         )
         if info.missing:
             log.warning("this vLLM lacks %s: public calls only", ", ".join(info.missing))
+
+    def _watch(self, service: GenerateService, engine: Engine) -> None:
+        run_dir = self._settings.run_dir
+        watchdog = Watchdog(
+            presence.Presence(run_dir, self._options.name, heartbeat=True),
+            alive=lambda: engine.alive,
+            given_up=presence.Watch(run_dir, (presence.SERVER,)).lost,
+            fail=service.fail_all,
+            on_death=self._died,
+        )
+        self._watchdog = watchdog
+        self._loop.call_soon_threadsafe(watchdog.start)
+
+    def _died(self) -> None:
+        catalog.withdraw(self._settings.run_dir)
+        # In explicit mode readiness turns false with it.
+        self._health.check(False, lambda _: None)
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -145,6 +171,8 @@ class EngineServer:
         """Cancels what is under way, ends the engine and its processes. Callable more than once."""
         if not self._thread.is_alive():
             return
+        if self._watchdog is not None:
+            self._wait(self._watchdog.stop())
         if self._keeper is not None:
             self._keeper.close()
         if self._service is not None:

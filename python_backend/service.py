@@ -116,6 +116,7 @@ class GenerateService:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._cancelled_early: dict[str, None] = {}
         self._stopping = False
+        self._failure: ServingError | None = None
 
     @property
     def running(self) -> int:
@@ -137,7 +138,7 @@ class GenerateService:
                 log.warning("a call without a valid ticket was refused: %s", error.reason)
             responder.fail(error)
         except asyncio.CancelledError:
-            responder.fail(Cancelled("the request was cancelled."))
+            responder.fail(self._failure or Cancelled("the request was cancelled."))
         except Exception:
             internal = Internal()
             log.exception("error id %s", internal.error_id)
@@ -172,6 +173,8 @@ class GenerateService:
             self._cancelled_early.pop(next(iter(self._cancelled_early)))
 
     async def _generate(self, call: Call, ticket: Ticket, responder: Responder) -> None:
+        if self._failure is not None:
+            raise self._failure
         if self._stopping or not self._engine.alive:
             raise Unavailable("the engine is not ready.", retry_after=5)
         if ticket.uid in self._cancelled_early:
@@ -242,6 +245,12 @@ class GenerateService:
         # department has sent the same prompt.
         label = b"prefix-cache\0" + department.encode()
         return hmac.new(self._key, label, hashlib.sha256).hexdigest()
+
+    def fail_all(self, error: ServingError) -> None:
+        """Ends every request under way with ``error``, and each that comes from now on."""
+        self._failure = error
+        for task in self._running.values():
+            task.cancel()
 
     async def stop(self) -> None:
         """Refuses new requests, cancels those under way and waits until they have ended."""

@@ -97,6 +97,11 @@ def publish(run_dir: Path, snapshot: Snapshot) -> None:
         raise
 
 
+def withdraw(run_dir: Path) -> None:
+    """Takes the snapshot away: the gates answer `unavailable` from then on."""
+    (run_dir / SNAPSHOT_FILE).unlink(missing_ok=True)
+
+
 class SnapshotReader:
     """A gate's view of the snapshot: re-read when the file has changed. Thread-safe.
 
@@ -128,6 +133,13 @@ class SnapshotReader:
             if self._snapshot is None:
                 raise Unavailable("the engine is not ready.", retry_after=5)
             return self._snapshot
+
+    def available(self, now_s: float) -> bool:
+        """Whether ``current`` has one to give."""
+        try:
+            return bool(self.current(now_s))
+        except Unavailable:
+            return False
 
     def _refresh(self) -> None:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from python_backend.engine import cpu_kernels, private
+from python_backend.engine import cpu_kernels, orphans, private
 from python_backend.engine.watch import FailureFlag
 
 
@@ -30,6 +30,7 @@ class LoraWorkerExtension:
             ``layers``: every layer that takes an adapter; ``renames``: prefix renames;
             ``slot_bytes``: bytes of all slots; ``on_cpu``; ``cpu_kernels``: whether repaired.
         """
+        orphans.end_with_owner()
         internals = private.Internals.of(self)
         complete = not internals.missing
         if getattr(self, "_lora_guard", None) is None:

@@ -13,6 +13,7 @@ from ensemble.gate import Gate, PolicySource  # noqa: E402
 from python_backend import runtime, settings  # noqa: E402
 from python_backend.adapters.catalog import SnapshotReader  # noqa: E402
 from python_backend.errors import Internal, ServingError  # noqa: E402
+from python_backend.presence import Presence  # noqa: E402
 from python_backend.ticket import boottime_ns  # noqa: E402
 from python_backend.wire import logs, reading, writing  # noqa: E402
 
@@ -28,8 +29,11 @@ class TritonPythonModel:
         config = settings.from_environment()
         boot_id = runtime.boot_id()
         policy = PolicySource(config.policy, on_error=log.error)
-        snapshots = SnapshotReader(config.run_dir, boot_id)
-        self._gate = Gate(config, policy, snapshots, runtime.ticket_key(config.run_dir), boot_id)
+        self._snapshots = SnapshotReader(config.run_dir, boot_id)
+        self._gate = Gate(
+            config, policy, self._snapshots, runtime.ticket_key(config.run_dir), boot_id
+        )
+        self._presence = Presence(config.run_dir, args["model_name"])
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One decision, or one error, per request."""
@@ -46,3 +50,11 @@ class TritonPythonModel:
             internal = Internal()
             log.exception("error id %s", internal.error_id)
             return writing.error_response(internal)
+
+    def is_ready(self) -> bool:
+        """Whether there is an engine to decide for. Asked by Triton from 26.04 on."""
+        return self._snapshots.available(time.monotonic())
+
+    def finalize(self) -> None:
+        """Nobody will miss this process."""
+        self._presence.withdraw()

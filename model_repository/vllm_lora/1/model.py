@@ -45,6 +45,10 @@ class TritonPythonModel:
             )
             self._server.submit(call, responder)
 
+    def is_ready(self) -> bool:
+        """Whether the engine lives. Asked by Triton from 26.04 on."""
+        return self._server.ready
+
     def finalize(self) -> None:
         """Ends the engine and its processes."""
         self._server.stop()

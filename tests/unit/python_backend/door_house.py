@@ -119,7 +119,9 @@ class Caller:
 class House:
     def __init__(self, **settings: Any) -> None:
         self.backend = Backend()
-        self.door = Door(self.backend, DoorSettings(**{"cancel_poll_s": 0.005, **settings}))
+        self.lost = ""
+        options = DoorSettings(**{"cancel_poll_s": 0.005, **settings})
+        self.door = Door(self.backend, options, lambda: self.lost)
 
     def call(self, request: Request, caller: Caller | None = None) -> Caller:
         caller = caller or Caller()

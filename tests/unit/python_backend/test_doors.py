@@ -21,9 +21,8 @@ def house() -> Iterator[House]:
     for request in house.backend.requests.values():
         request.go.set()
     house.door.stop()
-    assert house.door._calls == {}
+    assert house.door._calls == set()
     assert house.door._in_flight.count == {}
-    assert house.door._submitted == 0
 
 
 def test_pieces_go_through_in_order(house: House) -> None:
@@ -121,7 +120,7 @@ def test_a_cap_on_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     for request in waiting:
         request.deciding.set()
     assert [caller.code() for caller in held] == ["", ""]
-    until(lambda: house.door._submitted == 0)
+    until(lambda: not house.door._calls)
     assert house.call(at_once()).code() == ""
     house.door.stop()
 
@@ -188,3 +187,41 @@ def test_places() -> None:
     places.leave("fin")
     places.leave("svc")
     assert places.count == {}
+
+
+def test_callers_of_models_that_have_died_are_answered_once_and_at_once(house: House) -> None:
+    caught = [house.call(Request()) for _ in range(3)]
+    until(lambda: len(house.backend.started) == 3)
+    deciding = Request()
+    deciding.deciding.clear()
+    waiting = house.call(deciding)
+    house.lost = "the process of vllm_lora (pid 7) has died"
+    for caller in [*caught, waiting]:
+        assert caller.code() == "unavailable"
+        assert caller.error is not None and caller.error.retry_after
+        assert "vllm_lora" not in caller.error.message
+    assert not house.door.ready
+    assert house.call(at_once()).code() == "unavailable"
+    # What arrives late all the same has nobody left to go to.
+    for request in house.backend.requests.values():
+        request.go.set()
+    deciding.deciding.set()
+    until(lambda: not house.door._calls)
+    assert [caller.ends for caller in [*caught, waiting]] == [1, 1, 1, 1]
+    assert all(caller.pieces == [] for caller in [*caught, waiting])
+    house.lost = ""
+    until(lambda: house.door.ready)
+    assert house.call(at_once()).code() == ""
+
+
+def test_a_stop_does_not_wait_for_calls_that_a_dead_model_has_caught() -> None:
+    house = House()
+    caller = house.call(Request())
+    until(lambda: bool(house.backend.started))
+    house.lost = "dead"
+    assert caller.code() == "unavailable"
+    began = time.monotonic()
+    house.door.stop()
+    assert time.monotonic() - began < 2
+    for request in house.backend.requests.values():
+        request.go.set()
