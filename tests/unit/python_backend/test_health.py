@@ -1,0 +1,77 @@
+"""The health check and the parameters that switch it on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from python_backend.engine.fake import FakeEngine
+from python_backend.errors import Unavailable
+from python_backend.health import HealthCheck
+from python_backend.model_options import ModelOptions
+
+
+class Watched:
+    """A health check over an engine, and what came of it, in order."""
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.engine = FakeEngine()
+        asyncio.run(self.engine.start())
+        self.happened: list[str] = []
+        self._check = HealthCheck(enabled, lambda: self.happened.append("unload"))
+
+    def ask(self) -> bool:
+        return self._check.check(self.engine.alive, self._refuse)
+
+    def _refuse(self, error: Unavailable) -> None:
+        self.happened.append(error.message)
+
+
+REFUSED = "unavailable: the engine has stopped. retry_after=30"
+
+
+def test_a_living_engine_is_asked() -> None:
+    watched = Watched(enabled=True)
+    assert [watched.ask() for _ in range(3)] == [True] * 3
+    assert watched.happened == []
+
+
+def test_a_dead_engine_answers_unavailable_and_is_unloaded_once() -> None:
+    watched = Watched(enabled=True)
+    watched.engine.die()
+    assert [watched.ask() for _ in range(3)] == [False] * 3
+    # The answer first: a model that is unloaded can give none.
+    assert watched.happened == [REFUSED, "unload", REFUSED, REFUSED]
+
+
+def test_without_the_parameter_nothing_is_checked() -> None:
+    watched = Watched(enabled=False)
+    watched.engine.die()
+    assert watched.ask()
+    assert watched.happened == []
+
+
+@pytest.mark.parametrize(
+    ("value", "on"),
+    [("true", True), ("True", True), ("TRUE", True), ("false", False), ("1", False), ("", False)],
+)
+def test_parameters_are_on_when_true(value: str, on: bool) -> None:
+    parameters = {
+        "REPORT_CUSTOM_METRICS": {"string_value": value},
+        "ENABLE_VLLM_HEALTH_CHECK": {"string_value": value},
+    }
+    options = ModelOptions.from_triton(
+        {
+            "model_name": "m",
+            "model_version": "1",
+            "model_config": json.dumps({"parameters": parameters}),
+        }
+    )
+    assert options == ModelOptions("m", "1", report_metrics=on, health_check=on)
+
+
+def test_parameters_are_off_when_absent() -> None:
+    args = {"model_name": "m", "model_version": "2", "model_config": "{}"}
+    assert ModelOptions.from_triton(args) == ModelOptions("m", "2")
