@@ -12,8 +12,9 @@ import tritonclient.grpc as triton_grpc
 from tritonclient.utils import InferenceServerException
 
 from python_backend.messages import RETURN_SWITCHES
-from tests.server.client import Client, expect_error, grpc_request, sampling
+from tests.server.client import Client
 from tests.server.harness import Server
+from tests.server.shapes import expect_error, grpc_request, sampling
 
 PROMPT = "The capital of France is"
 ANSWER = " Paris.\n\n"

@@ -11,8 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from python_backend.vllm_metrics import families
-from tests.server.client import Client, expect_error, sampling
+from tests.server.client import Client
 from tests.server.harness import Server
+from tests.server.shapes import expect_error, sampling
 
 PROMPT = "The capital of France is"
 PROMPT_TOKENS = 5

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from python_backend.messages import RETURN_SWITCHES
-from tests.server.client import Client, Reply, sampling
+from tests.server.client import Client
+from tests.server.shapes import Reply, sampling
 
 PROMPT = "The capital of France is"
 PROMPT_TOKENS = 5
