@@ -44,6 +44,8 @@ class ServingError(Exception):
 
     code: ClassVar[str] = "internal"
     triton_status: ClassVar[str] = INTERNAL
+    #: What exactly was wrong, for log and audit alone; never part of the message.
+    reason: str = ""
 
     def __init__(self, sentence: str, *, retry_after: float | None = None) -> None:
         super().__init__(sentence)

@@ -16,13 +16,14 @@ from python_backend import presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
 from python_backend.admission import Admission
+from python_backend.completion import Responder
 from python_backend.engine import arguments, orphans, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine
 from python_backend.health import HealthCheck
 from python_backend.metrics import Backend, Metrics
 from python_backend.model_options import ModelOptions
-from python_backend.service import Call, GenerateService, Responder
+from python_backend.service import Call, GenerateService
 from python_backend.settings import Settings
 from python_backend.watchdog import Watchdog
 

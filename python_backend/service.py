@@ -13,12 +13,13 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable, Iterator
-from typing import Protocol, cast
+from typing import cast
 
 from python_backend import ticket as tickets
 from python_backend.adapters.naming import BASE
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission
+from python_backend.completion import CompletionSink, NoSink, Responder, Tally
 from python_backend.engine.base import Engine, EngineInfo, Job, Step, Version
 from python_backend.errors import (
     Cancelled,
@@ -45,22 +46,6 @@ class Call:
     request: bytes
     ticket: str
     early_accept: bool = False
-
-
-class Responder(Protocol):
-    """How a call is answered. ``send`` of a final answer, ``fail`` and ``done`` end it."""
-
-    def accept(self) -> None:
-        """An empty first response: the call is in, its answer comes later."""
-
-    def send(self, answer: Answer, returns: tuple[str, ...]) -> None:
-        """One response with ``returns`` among its outputs; the last if ``answer.final``."""
-
-    def fail(self, error: ServingError) -> None:
-        """An error, and the end."""
-
-    def done(self) -> None:
-        """The end, with nothing more to say."""
 
 
 class _Once:
@@ -96,6 +81,7 @@ class GenerateService:
         info: what it said at its start.
         key: the server's ticket key.
         clock_ns: CLOCK_BOOTTIME, nanoseconds.
+        sink: hears how each call ended.
     """
 
     def __init__(
@@ -108,7 +94,9 @@ class GenerateService:
         key: bytes,
         boot_id: str,
         clock_ns: Callable[[], int] = tickets.boottime_ns,
+        sink: CompletionSink | None = None,
     ) -> None:
+        self._sink = sink or NoSink()
         self._engine, self._info, self._versions = engine, info, versions
         self._admission, self._key, self._boot_id = admission, key, boot_id
         self._clock_ns = clock_ns
@@ -125,13 +113,15 @@ class GenerateService:
 
     async def handle(self, call: Call, responder: Responder) -> None:
         """Answers one call. Never raises."""
-        responder = _Once(responder)
+        tally = Tally(responder, self._clock_ns)
+        responder = _Once(tally)
         try:
-            ticket = self._check(call)
+            ticket = tally.ticket = self._check(call)
             if ticket.operation == "cancel":
                 self._cancel(ticket.uid)
                 responder.done()
             else:
+                self._sink.check()
                 await self._generate(call, ticket, responder)
         except ServingError as error:
             if isinstance(error, tickets.InvalidTicket):
@@ -143,6 +133,8 @@ class GenerateService:
             internal = Internal()
             log.exception("error id %s", internal.error_id)
             responder.fail(internal)
+        finally:
+            self._sink.record(tally.completion())
 
     def _check(self, call: Call) -> Ticket:
         operation = tickets.peek(call.ticket).operation

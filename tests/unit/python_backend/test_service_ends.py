@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from python_backend import errors
+from python_backend.completion import Completion
 from tests.unit.python_backend.service_house import PROMPT, House, run, until
 
 
@@ -69,6 +70,20 @@ def test_cancel_at_the_last_answer_does_not_end_it_twice() -> None:
         task, recorder = house.begin(call)
         recorder.on_send = lambda: None if not recorder.ends else bool(task.cancel()) and None
         await asyncio.wait([task])
+        assert recorder.answer.final
+
+    run(test)
+
+
+def test_an_error_after_the_last_answer_does_not_end_it_twice() -> None:
+    async def test(house: House) -> None:
+        task, recorder = house.begin(house.call()[0])
+
+        def broken() -> None:
+            raise OSError
+
+        recorder.on_send = broken
+        await task
         assert recorder.answer.final
 
     run(test)
@@ -181,3 +196,46 @@ def test_no_prompt_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     assert json.dumps(PROMPT) not in caplog.text
     assert "[vllm] Cancelling the request" in caplog.text
     assert "[vllm] Successfully cancelled the request" in caplog.text
+
+
+class Notes:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.completions: list[Completion] = []
+        self.refusal: errors.ServingError | None = None
+
+    def check(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def record(self, completion: Completion) -> None:
+        self.completions.append(completion)
+
+
+def test_every_end_is_told_once() -> None:
+    notes = Notes()
+
+    async def test(house: House) -> None:
+        house.service._sink = notes
+        good, signed = house.call()
+        await house.handle(good)
+        await house.handle(good)  # a replay
+        await house.handle(house.cancel(signed))
+        late, _ = house.call(deadline_s=-1)
+        await house.handle(late)
+        notes.refusal = errors.Unavailable("the audit cannot be written.")
+        refused, _ = house.call()
+        assert (await house.handle(refused)).error.code == "unavailable"
+
+    run(test)
+    ok, replay, cancel, late, refused = notes.completions
+    assert (ok.event, ok.outcome, ok.output_tokens) == ("completion", "ok", 3)
+    assert ok.ticket is not None and ok.ticket.uid == "uid1"
+    assert ok.served.startswith("fin_risk_v1@") and ok.finish_reasons == ("length",)
+    assert ok.ttft_s is not None and ok.latency_s >= ok.ttft_s
+    assert (replay.event, replay.outcome) == ("engine_refusal", "unauthenticated")
+    assert replay.reason == "used before"
+    assert (cancel.event, cancel.outcome) == ("cancel", "ok")
+    assert (late.event, late.outcome) == ("completion", "deadline_exceeded")
+    assert (refused.event, refused.outcome) == ("completion", "unavailable")
