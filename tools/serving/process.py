@@ -58,6 +58,7 @@ class ServerProcess:
     def __init__(self, launch: Launch, arguments: list[str], log: Path, shm_prefix: str) -> None:
         self._shm_prefix = shm_prefix
         self._not_ours = shm.everything()
+        self._seen: set[Path] = set()
         with log.open("wb") as output:
             # Its own session: Ctrl-C in the terminal reaches us alone, and we stop it in order.
             self._process = subprocess.Popen(  # noqa: S603
@@ -79,6 +80,10 @@ class ServerProcess:
         """None while it runs."""
         return self._process.poll()
 
+    def note_shared_memory(self) -> None:
+        """Remembers the regions its processes use now; what is killed later can say no more."""
+        self._seen |= self._shared_memory()
+
     def stop(self, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Stop the server and all it started, and remove the shared memory it left.
 
@@ -91,7 +96,7 @@ class ServerProcess:
             Whether it ended by itself, without a kill.
         """
         deadline = time.monotonic() + PATIENCE_S
-        ours = self._shared_memory()
+        ours = self._seen | self._shared_memory()
         if self._process.poll() is None:
             self._process.terminate()
         while self._process.poll() is None and time.monotonic() < deadline and not hurry():

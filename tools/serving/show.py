@@ -39,3 +39,11 @@ class Show:
         where = {"http": ports.http, "grpc": ports.grpc, "metrics": ports.metrics}
         print("ready", *(f"{name}={host}:{port}" for name, port in where.items()))
         print("\n".join(examples.calls(f"{host}:{ports.http}", keys)), flush=True)
+
+    def restarting(self, why: str, delay_s: float) -> None:
+        """The server has died and will be started again."""
+        first, *more = why.splitlines()
+        print(f"restarting: {first}", flush=True)
+        for line in more:
+            self.say(line)
+        self.say(f"the next start in {delay_s:.0f} s")
