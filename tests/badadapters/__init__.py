@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.badadapters import kinds
+from tests.badadapters import content_kinds, file_kinds, registry  # noqa: F401
+from tests.badadapters.file_kinds import BOMB
 from tests.badadapters.files import SMOLLM2, Adapter, Array, Shapes, encode, frame, good, target
-from tests.badadapters.kinds import BOMB
 
 __all__ = [
     "BOMB", "KINDS", "SMOLLM2", "Adapter", "Array", "Shapes", "encode", "frame", "good", "make",
@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: kind → the reason code it must be refused with.
-KINDS: dict[str, str] = {kind: code for kind, (code, _) in kinds.KINDS.items()}
+KINDS: dict[str, str] = {kind: code for kind, (code, _) in registry.KINDS.items()}
 
 
 def make(kind: str, folder: Path, shapes: Shapes = SMOLLM2) -> str:
@@ -27,4 +27,4 @@ def make(kind: str, folder: Path, shapes: Shapes = SMOLLM2) -> str:
     Returns:
         The reason code that it must be refused with.
     """
-    return kinds.make(kind, folder, shapes)
+    return registry.make(kind, folder, shapes)
