@@ -17,6 +17,8 @@ from python_backend.wire import writing
 
 GATE, ENGINE = "lora_gate", ENGINE_AUDIENCE
 _DECISION = [spec.name for spec in GATE_OUTPUTS]
+#: Triton's own words about a model that is not there: not loaded yet, or unloaded for good.
+_NOT_THERE = ("is not ready", "has no available versions", "unknown model")
 
 
 class TritonBackend:
@@ -84,7 +86,10 @@ class TritonBackend:
 def _raise(response: Any) -> None:
     """The response's error, if it has one, as an error of ours."""
     if response.has_error():
-        raise errors.parse(response.error().message())
+        message = response.error().message()
+        if any(words in message for words in _NOT_THERE):
+            raise errors.Unavailable("the engine is not ready.", retry_after=5)
+        raise errors.parse(message)
     if (error := pb_utils.get_output_tensor_by_name(response, "error")) is not None:
         raise errors.parse(error.as_numpy().reshape(-1)[0].decode("utf-8"))
 
