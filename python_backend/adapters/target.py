@@ -38,12 +38,15 @@ class Target:
             whose Hugging Face names differ from the engine's; the first that fits is applied.
         per_module_scaling: whether the engine honours ``rank_pattern`` and ``alpha_pattern``
             (vLLM 0.32 does). Where it does not, an adapter that needs them is refused.
+        refused: modules of the served model that cannot carry an adapter, with the reason; an
+            entry stands for all below it (``model.layers.1.mlp.experts``).
     """
 
     modules: Mapping[str, ModuleShape]
     max_rank: int
     name_prefixes: tuple[tuple[str, str], ...] = ()
     per_module_scaling: bool = True
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def module_path(self, path: str) -> str:
         """The engine's path of the layer that a file calls ``path``; it may not exist."""
@@ -51,3 +54,9 @@ class Target:
             if path.startswith(old):
                 return new + path.removeprefix(old)
         return path
+
+    def refusal(self, path: str) -> str | None:
+        """Why the layer that a file calls ``path`` cannot carry an adapter, if that is known."""
+        parts = self.module_path(path).split(".")
+        above = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+        return next((self.refused[name] for name in above if name in self.refused), None)

@@ -124,6 +124,13 @@ def _place(tensor: Tensor, target: Target) -> _Half:
         )
     side, embedded = _SUFFIXES[suffix]
     path = tensor.name.removeprefix(_PREFIX).removesuffix(suffix)
+    if (why := target.refusal(path)) is not None:
+        _reject(
+            Reason.UNSUPPORTED_FEATURE,
+            tensor,
+            f"belongs to a layer that this engine cannot adapt: {why}; train without it "
+            "(exclude_modules)",
+        )
     shape = target.modules.get(target.module_path(path))
     if shape is None or not tensor.name.startswith(_PREFIX):
         _reject(

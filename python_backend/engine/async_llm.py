@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-from python_backend.engine import convert
+from python_backend.engine import convert, families
 from python_backend.engine.arguments import EngineStartError
 from python_backend.engine.base import EngineInfo, Job, Step, Version
 from python_backend.engine.watch import CorruptionWatch, FailureFlag
@@ -62,7 +62,8 @@ class AsyncLLMEngine:
         """See ``Engine.start``. Blocks its loop for as long as vLLM takes to load.
 
         Raises:
-            EngineStartError: this vLLM cannot serve adapters safely on this machine.
+            EngineStartError: this vLLM cannot serve adapters safely on this machine, or not
+                this model.
         """
         from vllm import __version__
         from vllm.engine.arg_utils import AsyncEngineArgs
@@ -70,13 +71,13 @@ class AsyncLLMEngine:
 
         self._flag = FailureFlag(self._flag_path)
         self._flag_seen = self._flag.total()
-        self._llm = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**self._arguments), stat_loggers=self._stat_loggers
-        )
+        engine_args = AsyncEngineArgs(**self._arguments)
+        families.check_model(engine_args)
+        self._llm = AsyncLLM.from_engine_args(engine_args, stat_loggers=self._stat_loggers)
         self._tokenizer = self._llm.get_tokenizer()
         config = self._llm.model_config
-        found = (await self._llm.collective_rpc("lora_install", args=(str(self._flag_path),)))[0]
-        if found["on_cpu"] and not found["cpu_kernels"]:
+        workers = await self._llm.collective_rpc("lora_install", args=(str(self._flag_path),))
+        if any(found["on_cpu"] and not found["cpu_kernels"] for found in workers):
             await self.stop()
             raise EngineStartError(
                 f"vLLM {__version__}: its CPU LoRA kernels answer base requests with other "
@@ -84,17 +85,23 @@ class AsyncLLMEngine:
                 "use a vLLM from 0.24 to 0.32"
             )
         max_rank = int(self._arguments["max_lora_rank"])
-        if found["layers"]:
-            target = convert.target_of_layers(found["layers"], found["renames"], max_rank)
+        missing = {name for found in workers for name in found["missing"]}
+        if not missing:
+            target = convert.target_of_workers(workers, max_rank)
         else:
             target = convert.target_of_config(str(config.model), max_rank)
+        try:
+            await families.try_out(self._llm)
+        except EngineStartError:
+            await self.stop()
+            raise
         return EngineInfo(
             engine_version=str(__version__),
             model_dir=str(config.tokenizer or config.model),
             max_model_len=int(config.max_model_len),
             max_loras=int(self._arguments["max_loras"]),
             target=target,
-            missing=tuple(found["missing"]),
+            missing=tuple(sorted(missing)),
         )
 
     async def encode(self, prompt: str, *, special_tokens: bool) -> tuple[int, ...]:

@@ -78,16 +78,20 @@ def _logprobs_json(positions: Any) -> str:
     )
 
 
-def target_of_layers(layers: list[Any], renames: list[Any], max_rank: int) -> Target:
-    """The adapter target that the worker's layers make."""
+def target_of_workers(workers: list[dict[str, Any]], max_rank: int) -> Target:
+    """The adapter target that the layers of all workers make (``lora_install``'s answers).
+
+    Tensor parallel workers have the same layers, pipeline parallel ones a part each.
+    """
     modules: dict[str, ModuleShape] = {}
-    for name, kind, parts in layers:
+    for name, kind, parts in (layer for found in workers for layer in found["layers"]):
         parent = name.rsplit(".", 1)[0] + "." if "." in name else ""
         for part, (in_features, out_features) in parts.items():
             shape = ModuleShape(in_features, out_features, kind)
             modules[parent + part] = shape
-    prefixes = tuple((old, new) for old, new in renames)
-    return Target(modules, int(max_rank), prefixes)
+    prefixes = tuple((old, new) for old, new in workers[0]["renames"])
+    refused = {name: why for found in workers for name, why in found["refused"].items()}
+    return Target(modules, int(max_rank), prefixes, refused=refused)
 
 
 def target_of_config(model: str, max_rank: int) -> Target:

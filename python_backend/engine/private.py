@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 
+#: vLLM's wrappers of a model's two ends.
+_ENDS = frozenset({"LogitsProcessorWithLoRA", "VocabParallelEmbeddingWithLoRA"})
+
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
@@ -73,7 +76,10 @@ class Internals:
     def layers(self) -> list[Layer]:
         """Every layer that takes an adapter, with full (not per-rank) sizes."""
         found = []
+        refused = self.refusals()
         for name, module in self.model_manager.modules.items():
+            if name in refused:
+                continue
             base: Any = getattr(module, "base_layer", None)
             kind = type(module).__name__
             last = name.rsplit(".", 1)[-1]
@@ -83,14 +89,39 @@ class Internals:
             elif kind == "VocabParallelEmbeddingWithLoRA":
                 size = (int(base.org_vocab_size), int(base.embedding_dim))
                 found.append(Layer(name, "embedding", {last: size}))
-            elif hasattr(base, "input_size") and hasattr(base, "output_size"):
-                names = self.model_manager.packed_modules.get(name)
-                short = [n.rsplit(".", 1)[-1] for n in names] if names else [last]
-                outs = _output_sizes(base, len(short))
-                if outs is not None:
-                    sizes = {s: (int(base.input_size), o) for s, o in zip(short, outs, strict=True)}
-                    found.append(Layer(name, "linear", sizes))
+            else:
+                short = self._parts(name)
+                outs = _output_sizes(base, len(short)) or []
+                sizes = {s: (int(base.input_size), o) for s, o in zip(short, outs, strict=True)}
+                found.append(Layer(name, "linear", sizes))
         return found
+
+    def refusals(self) -> dict[str, str]:
+        """The layers that vLLM would give an adapter to, but not rightly; each with the reason.
+
+        vLLM accepts an adapter of such a layer and serves it without that part.
+        """
+        found = {}
+        absorbed = _absorbed(self.model_manager.model)
+        for name, module in self.model_manager.modules.items():
+            base: Any = getattr(module, "base_layer", None)
+            if id(base) in absorbed:
+                why = "latent attention has merged this layer's weights into others"
+            elif "MoE" in type(module).__name__:
+                why = "adapters of grouped experts are not supported"
+            elif type(module).__name__ in _ENDS:
+                continue
+            elif not hasattr(base, "input_size") or not _output_sizes(base, len(self._parts(name))):
+                why = f"layers of kind {type(base).__name__} are not supported"
+            else:
+                continue
+            found[name] = why
+        return found
+
+    def _parts(self, name: str) -> list[str]:
+        """The last name segments of what a PEFT file may hold for the layer ``name``."""
+        names = self.model_manager.packed_modules.get(name) or [name]
+        return [part.rsplit(".", 1)[-1] for part in names]
 
     def renames(self) -> tuple[tuple[str, str], ...]:
         """Prefix renames from a checkpoint's names to the engine's, as the model class has them."""
@@ -111,11 +142,30 @@ class Internals:
 def _output_sizes(base: Any, parts: int) -> list[int] | None:
     """Full out features of a linear layer's parts, or None if they cannot be told."""
     sizes = getattr(base, "output_sizes", None)
+    total = int(getattr(base, "output_size", 0))
+    if hasattr(base, "total_num_kv_heads"):
+        # With more workers than key heads each head is there several times, and vLLM's own
+        # sizes count all of them.
+        keys = base.total_num_kv_heads
+        values = keys * getattr(base, "v_head_size", base.head_size)
+        sizes = [base.total_num_heads * base.head_size, keys * base.head_size, values]
+        total = sum(sizes)
     if sizes is not None and len(sizes) == parts:
         return [int(size) for size in sizes]
-    if parts == 1:
-        return [int(base.output_size)]
-    return None
+    return [total] if parts == 1 and total else None
+
+
+def _absorbed(model: Any) -> set[int]:
+    """Identities of the layers that latent attention (MLA) reads once, at load, when it decodes.
+
+    It multiplies their weights into its own; only prefill still calls the layer itself.
+    """
+    found = set()
+    for module in model.modules():
+        layer = getattr(module, "kv_b_proj", None)
+        if layer is not None and "MLAAttention" in {c.__name__ for c in type(module).__mro__}:
+            found.add(id(getattr(layer, "base_layer", layer)))
+    return found
 
 
 def kv_caches(worker: Any) -> list[torch.Tensor]:

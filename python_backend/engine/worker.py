@@ -28,6 +28,7 @@ class LoraWorkerExtension:
         Returns:
             ``missing``: private names this vLLM lacks (what needs them was not installed);
             ``layers``: every layer that takes an adapter; ``renames``: prefix renames;
+            ``refused``: layers that take none rightly, with the reason;
             ``slot_bytes``: bytes of all slots; ``on_cpu``; ``cpu_kernels``: whether repaired.
         """
         orphans.end_with_owner()
@@ -42,6 +43,7 @@ class LoraWorkerExtension:
             "missing": list(internals.missing),
             "layers": [(layer.name, layer.kind, dict(layer.parts)) for layer in layers],
             "renames": list(internals.renames()) if complete else [],
+            "refused": internals.refusals() if complete else {},
             "slot_bytes": internals.slot_bytes() if complete else 0,
             "on_cpu": on_cpu(self),
             "cpu_kernels": self._lora_repaired,
