@@ -7,10 +7,10 @@ RUN := .venv/bin/python
 TYPED := $(wildcard ensemble python_backend tools)
 MODELS := $(wildcard model_repository/*/1/model.py)
 
-.PHONY: help setup demo serve check test clean
+.PHONY: help setup demo serve check test test-families clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## .venv with the pinned packages and a tritonserver, no root needed
 	@$(PYTHON) tools/setup.py
@@ -29,7 +29,10 @@ check: setup ## lint, format, types
 	@for model in $(MODELS); do echo "mypy $$model"; $(RUN) -m mypy $$model || exit 1; done
 
 test: check demo ## everything: checks, unit, contract, a real server
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest -m "not thorough" $(ARGS)
+
+test-families: setup ## every model family through a real engine (minutes)
+	$(RUN) -m pytest -m families tests/families $(ARGS)
 
 clean: ## remove .venv, .demo and every cache
 	rm -rf .venv .cache .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
