@@ -15,12 +15,25 @@ from tests.server.shapes import (
     Refused,
     Reply,
     Stream,
+    expect_error,
     from_grpc,
     from_json,
     grpc_request,
     plain,
+    sampling,
     tensors,
 )
+
+__all__ = [
+    "DOORS",
+    "Client",
+    "Refused",
+    "Reply",
+    "Stream",
+    "expect_error",
+    "grpc_request",
+    "sampling",
+]
 
 #: No call of a test may take longer, seconds.
 LIMIT_S = 30.0
@@ -167,8 +180,11 @@ class Client:
         arrived by then is all there is, and the final flags can be counted.
         """
         found: dict[str, Stream] = {}
+        sent = list(requests)
+        for request in sent:  # a final flag without an answer is otherwise kept back
+            request.parameters["triton_enable_empty_final_response"].bool_param = True
         metadata = list((headers or {}).items())
-        call = self.stub.ModelStreamInfer(iter(requests), timeout=LIMIT_S, metadata=metadata)
+        call = self.stub.ModelStreamInfer(iter(sent), timeout=LIMIT_S, metadata=metadata)
         for message in call:
             response = message.infer_response
             old = found.get(response.id, Stream([], 0))

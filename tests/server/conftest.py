@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +10,10 @@ import pytest
 from tests.server import harness
 from tests.server.client import Client
 from tests.server.harness import Server
+from tests.server.shapes import Reply
 
+Call = Callable[..., Any]
+WAYS = ("generate", "http", "grpc", "stream ensemble", "stream door")
 _SERVER: list[Server] = []
 
 
@@ -40,6 +43,36 @@ def server(demo: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serv
 def client(server: Server) -> Client:
     """The operator's client: may use everything."""
     return server.client
+
+
+@pytest.fixture(params=WAYS)
+def call(request: pytest.FixtureRequest, client: Client) -> Call:
+    """One of the ways to send a request; an answer is a Reply or a Stream."""
+
+    def generate(**fields: Any) -> Reply:
+        return client.generate("lora_generate", **fields)
+
+    def stream(model: str) -> Call:
+        return lambda **fields: client.stream_grpc(model, **{"stream": False, **fields})
+
+    ways: dict[str, Call] = {
+        "generate": generate,
+        "http": client.infer_http,
+        "grpc": client.infer_grpc,
+        "stream ensemble": stream("lora_generate"),
+        "stream door": stream("lora_stream"),
+    }
+    return ways[request.param]
+
+
+@pytest.fixture
+def still_healthy(client: Client) -> Iterator[None]:
+    """After each bad request a good one is answered."""
+    yield
+    reply = client.infer_grpc(
+        text_input="Hi", lora_id="mark_w0001_v1", parameters={"max_tokens": 1}
+    )
+    assert reply.text == "Hi alpha"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import select
 import signal
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.server.client import Client
+from tests.server.shapes import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 SHM = Path("/dev/shm")
@@ -29,7 +29,7 @@ class Server:
 
     def __init__(self, demo: Path, state: Path, ports: tuple[int, int, int]) -> None:
         self.demo, self.state, self.ports = demo, state, ports
-        self.keys: dict[str, str] = json.loads((demo / "keys.json").read_text())
+        self.keys = keys(demo)
         #: lora_id of each marker adapter and the word it says.
         self.markers: dict[str, str] = json.loads((demo / "markers.json").read_text())
         self.log = state / "logs" / "tritonserver.log"
@@ -79,12 +79,26 @@ class Server:
             time.sleep(0.02)
         return time.monotonic() - began
 
+    def gives_nothing_away(self, refused: Refused) -> None:
+        """An error repeats no key, path, trace or name that its reader might not know."""
+        text = refused.message
+        hidden = [*self.keys.values(), str(self.demo), str(self.state), "/dev/shm", ".py"]
+        hidden += [*self.markers, "fin_risk_v1", "svc_chat_v1", "Traceback", "lora_serving_"]
+        assert not [secret for secret in hidden if secret in text], text
+        assert len(text) < 400
+
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
     except OSError as error:
         return f"no log: {error.strerror}"
+
+
+def keys(demo: Path) -> dict[str, str]:
+    """The API key of each principal of a demo folder."""
+    found: dict[str, str] = json.loads((demo / "keys.json").read_text())
+    return found
 
 
 def free_ports() -> tuple[int, int, int]:
@@ -137,14 +151,14 @@ def running(demo: Path, state: Path) -> Iterator[Server]:
         server.client.close()
         assert process.poll() is None, f"the server died:\n{server.tail()}"
         prefix = (state / "run" / "shm-prefix").read_text().strip()
-        assert _regions(prefix), "the server's shared memory is not where the test looks for it"
+        assert regions(prefix), "the server's shared memory is not where the test looks for it"
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         code = process.wait(timeout=STOP_LIMIT_S)
         took = time.monotonic() - began
         assert code == 0, output.read_text()
         assert took < STOP_LIMIT_S
-        assert _regions(prefix) == []
+        assert regions(prefix) == []
         assert "killed" not in output.read_text()
     finally:
         if process.poll() is None:
@@ -156,7 +170,8 @@ def running(demo: Path, state: Path) -> Iterator[Server]:
                 process.wait()
 
 
-def _regions(prefix: str) -> list[str]:
+def regions(prefix: str) -> list[str]:
+    """What of /dev/shm is a server's."""
     return sorted(path.name for path in SHM.iterdir() if path.name.startswith(prefix))
 
 
@@ -174,12 +189,3 @@ def _wait_for_ready(process: subprocess.Popen[str], output: Path, state: Path) -
     raise AssertionError(
         f"no ready line (exit code {process.poll()}):\n{output.read_text()}\n{tail(log)}"
     )
-
-
-def plain_environment(demo: Path, state: Path) -> dict[str, str]:
-    """What README tells those to set who start tritonserver themselves."""
-    return {
-        **os.environ,
-        "LORA_SERVING_CONFIG": str(demo / "serving.yaml"),
-        "LORA_STATE_DIR": str(state),
-    }
