@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,9 +10,8 @@ import pytest
 from tests.server import harness
 from tests.server.client import Client
 from tests.server.harness import Server
-from tests.server.shapes import Reply
+from tests.server.shapes import Call, Reply
 
-Call = Callable[..., Any]
 WAYS = ("generate", "http", "grpc", "stream ensemble", "stream door")
 _SERVER: list[Server] = []
 

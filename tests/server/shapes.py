@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import pytest
 import tritonclient.grpc as triton_grpc
 from tritonclient.grpc import service_pb2
 
+#: A way to send a request by its fields.
+Call = Callable[..., Any]
 #: What Triton adds to the JSON of ``/generate``.
 _TRITONS_OWN = (
     "model_name",

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from tests.server.client import Client
-from tests.server.conftest import Call
 from tests.server.harness import Server
-from tests.server.shapes import Refused, Reply, expect_error, sampling
+from tests.server.shapes import Call, Refused, Reply, expect_error, sampling
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("still_healthy")]
 
