@@ -15,9 +15,12 @@ from tests.contract.rigs import VllmRig, again, collect, job, says, text, versio
 
 pytestmark = pytest.mark.server
 PROMPT = "The capital of France is"
-#: Non-finite numbers poison the KV cache: a test of their own. Opening a pipe never returns, so
-#: only validation, which looks before it opens, can stop that.
-APART = {"weights_pipe"} | {kind for kind, code in KINDS.items() if code == "non_finite"}
+#: Non-finite numbers poison the KV cache: a test of their own. Opening a pipe and matching a slow
+#: expression never return, so only validation can stop these: it looks before it opens, and
+#: resolves expressions under a time limit.
+APART = {"weights_pipe", "rank_pattern_slow"} | {
+    kind for kind, code in KINDS.items() if code == "non_finite"
+}
 
 
 @pytest.fixture
@@ -78,14 +81,13 @@ def test_a_load_that_fails_inside_the_step(
         return None
 
     healthy = job(rig, PROMPT, rig.versions[0], max_tokens=40, ignore_eos=True)
+    failing = job(rig, PROMPT, one)
 
     async def both() -> tuple[list[str], BaseException | None]:
         with monkeypatch.context() as patch:
             patch.setattr(rig.engine, "load", not_loaded)
             running = asyncio.create_task(collect(rig, healthy))
-            (failure,) = await asyncio.gather(
-                collect(rig, job(rig, PROMPT, one)), return_exceptions=True
-            )
+            (failure,) = await asyncio.gather(collect(rig, failing), return_exceptions=True)
             return whole(await running).texts, failure  # type: ignore[return-value]
 
     texts, failure = rig.run(both())
@@ -118,8 +120,9 @@ def test_a_poisoned_cache_is_healed(rig: VllmRig, tmp_path: Path) -> None:
     with pytest.raises(AdapterFailed):
         rig.run(collect(rig, job(rig, PROMPT, one)))
 
+    jobs = [job(rig, PROMPT, None, salt=f"after{n}") for n in range(6)]
+
     async def after() -> list[object]:
-        jobs = [job(rig, PROMPT, None, salt=f"after{n}") for n in range(6)]
         return await asyncio.gather(*(collect(rig, one) for one in jobs), return_exceptions=True)
 
     answers = [a for a in rig.run(after()) if not isinstance(a, ServingError)]
