@@ -27,7 +27,7 @@ from tools.serving.state import StateDirectory
 _NEWS_EVERY_S = 10.0
 #: Seconds that doors and engine get to answer whoever waits, before all of it is killed: they look
 #: four times a second.
-ANSWER_S = 1.0
+ANSWER_S = 0.75
 
 
 class Signals:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tools import layout
 from tools.serving import shm
 from tools.tritonserver import Launch
 
@@ -67,6 +68,8 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # The stub of the wheel ignores PYTHONPATH: it finds our packages from here.
+                cwd=layout.ROOT,
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
             )

@@ -52,7 +52,7 @@ class TritonPythonModel:
             return writing.error_response(internal)
 
     def is_ready(self) -> bool:
-        """Whether there is an engine to decide for. Asked by Triton from 26.04 on."""
+        """Whether there is an engine to decide for. Newer Triton asks; 24.10 does not."""
         return self._snapshots.available(time.monotonic())
 
     def finalize(self) -> None:

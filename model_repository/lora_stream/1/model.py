@@ -29,7 +29,7 @@ class TritonPythonModel:
             self._door.submit(request, bls.TritonCaller(request))
 
     def is_ready(self) -> bool:
-        """Whether the models behind the door live. Asked by Triton from 26.04 on."""
+        """Whether the models behind the door live. Newer Triton asks; 24.10 does not."""
         return self._door.ready
 
     def finalize(self) -> None:

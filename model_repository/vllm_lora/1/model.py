@@ -46,7 +46,7 @@ class TritonPythonModel:
             self._server.submit(call, responder)
 
     def is_ready(self) -> bool:
-        """Whether the engine lives. Asked by Triton from 26.04 on."""
+        """Whether the engine lives. Newer Triton asks; 24.10 does not."""
         return self._server.ready
 
     def finalize(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import layout
 from tools.serving import shm
 from tools.serving.process import ServerProcess, session_members
 from tools.tritonserver import Launch
@@ -38,6 +39,15 @@ def test_what_ignores_the_request_is_killed_with_its_children(
     server = started("trap 'exit 0' TERM; (trap '' TERM; set -m; sleep 60 & wait) &", tmp_path)
     assert not server.stop()
     assert session_members(server.pid) == []
+
+
+def test_the_models_find_our_packages_wherever_serve_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = started("pwd", tmp_path)
+    server.stop(hurry=lambda: True)
+    assert Path((tmp_path / "log").read_text().split()[0]) == layout.ROOT
 
 
 def test_hurry_kills_at_once(tmp_path: Path) -> None:
