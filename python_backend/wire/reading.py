@@ -34,7 +34,7 @@ def _one(values: Any, name: str) -> Any:
 def _parameters(request: Any) -> dict[str, Any]:
     try:
         parameters = json.loads(request.parameters() or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidArgument("parameters", "not readable as JSON") from None
     return dict(parameters)
 
@@ -51,7 +51,7 @@ def read_raw(request: Any, *, can_stream: bool) -> RawRequest:
             body = json.loads(forwarded)
             parameters, timeout_us = dict(body["parameters"]), int(body["timeout_us"])
             can_stream = bool(body["can_stream"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise InvalidArgument("forwarded", "not readable") from None
     return RawRequest(
         text_input=_text(request, "text_input"),
