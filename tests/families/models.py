@@ -76,13 +76,15 @@ FAMILIES: dict[str, Callable[[], PreTrainedConfig]] = {
         **_COMMON, **_EXPERTS, head_dim=64, num_experts=4, mlp_only_layers=[0]
     ),
     # Latent attention with dense layers only: what attention alone does.
-    "deepseek-dense": lambda: DeepseekV3Config(**_latent(first_k_dense_replace=2, q_lora_rank=40)),
+    "deepseek-dense": lambda: DeepseekV3Config(
+        **_latent(n_routed_experts=0, first_k_dense_replace=2, q_lora_rank=40)
+    ),
     "deepseek": lambda: DeepseekV3Config(
         **_latent(first_k_dense_replace=1, q_lora_rank=40), topk_method="noaux_tc"
     ),
     # The smaller DeepSeek models leave the query whole.
     "deepseek-whole-query": lambda: DeepseekV2Config(
-        **_latent(first_k_dense_replace=2, q_lora_rank=None)
+        **_latent(n_routed_experts=0, first_k_dense_replace=2, q_lora_rank=None)
     ),
 }
 

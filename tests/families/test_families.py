@@ -18,14 +18,17 @@ pytestmark = pytest.mark.families
 MAX_LOGPROB_ERROR = 1e-3
 #: Left to ``make test-families``: what these add to the others is less than they cost.
 _MORE = pytest.mark.thorough
+#: Family, engine arguments.
 FAMILIES = [
-    pytest.param("llama", {}, marks=_MORE),
-    pytest.param("llama-tied", {}, marks=_MORE),
-    pytest.param("llama-one-key", {"tensor_parallel_size": 2}, marks=_MORE, id="two-workers"),
-    pytest.param("qwen2", {}),
-    pytest.param("qwen3", {}, marks=_MORE),
-    pytest.param("deepseek-dense", {}),
-    pytest.param("deepseek-whole-query", {}, marks=_MORE),
+    pytest.param(("llama", {}), id="llama", marks=_MORE),
+    pytest.param(("llama-tied", {}), id="llama-tied", marks=_MORE),
+    pytest.param(
+        ("llama-one-key", {"tensor_parallel_size": 2}), id="llama-two-workers", marks=_MORE
+    ),
+    pytest.param(("qwen2", {}), id="qwen2"),
+    pytest.param(("qwen3", {}), id="qwen3", marks=_MORE),
+    pytest.param(("deepseek-dense", {}), id="deepseek-dense"),
+    pytest.param(("deepseek-whole-query", {}), id="deepseek-whole-query", marks=_MORE),
 ]
 
 
