@@ -11,128 +11,102 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
+from ensemble.jwt_identity import TokenVerifier
+from ensemble.jwt_keys import KeyFileError
+from ensemble.jwt_settings import JwtSettings
+from ensemble.tenants import ApiKey, Department, Frozen, Principal, check_department
 from python_backend.settings import explain
 
-_DEPARTMENT = re.compile(r"[a-z][a-z0-9]{1,15}", re.ASCII)
-_PRINCIPAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
-_GLOB = re.compile(r"[a-z0-9_*?\[\]!-]{1,128}", re.ASCII)
-_DIGEST = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-
-Role = Literal["caller", "admin"]
+__all__ = ["Department", "Policy", "PolicyError", "Principal", "load_policy", "parse_policy"]
 
 
 class PolicyError(Exception):
     """A policy file that cannot be used; the text names the file, the key and the cure."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Department(_Frozen):
-    """What the principals of one department may use."""
-
-    #: Globs over lora_ids, such as ``fin_*``.
-    adapters: tuple[str, ...] = Field(default=(), strict=False)
-    #: Whether the base model may be used.
-    base: bool = False
-    fusion: bool = False
-
-    @field_validator("adapters")
-    @classmethod
-    def _globs(cls, globs: tuple[str, ...]) -> tuple[str, ...]:
-        for glob in globs:
-            if not _GLOB.fullmatch(glob):
-                raise ValueError(f"{glob!r} can match no lora_id; write a glob such as fin_*")
-        return globs
-
-
-class Principal(_Frozen):
-    """One caller. ``api_key_sha256`` are the hex digests of its keys, several during rotation."""
-
-    name: str
-    department: str
-    api_key_sha256: tuple[str, ...] = Field(default=(), strict=False, repr=False)
-    roles: frozenset[Role] = Field(default=frozenset({"caller"}), strict=False)
-
-    @field_validator("name")
-    @classmethod
-    def _name(cls, name: str) -> str:
-        if not _PRINCIPAL.fullmatch(name):
-            raise ValueError("a principal's name is 1-64 of A-Z a-z 0-9 . _ @ -")
-        return name
-
-    @field_validator("api_key_sha256", mode="before")
-    @classmethod
-    def _one_or_more(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("api_key_sha256")
-    @classmethod
-    def _hex(cls, digests: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(_DIGEST.fullmatch(digest) for digest in digests):
-            raise ValueError("not 64 hex digits; give the sha256 of the key, never the key itself")
-        return tuple(digest.lower() for digest in digests)
-
-
-class Policy(_Frozen):
+class Policy(Frozen):
     """Departments and principals, indexed so that a decision costs the same for any number."""
 
     version: Literal[1]
     departments: dict[str, Department]
     principals: tuple[Principal, ...] = Field(strict=False)
-    _by_digest: dict[bytes, tuple[bytes, Principal]] = PrivateAttr(default_factory=dict)
+    jwt: JwtSettings | None = None
+    _by_digest: dict[bytes, tuple[bytes, ApiKey, Principal]] = PrivateAttr(default_factory=dict)
+    _by_subject: dict[str, Principal] = PrivateAttr(default_factory=dict)
+    _names: set[str] = PrivateAttr(default_factory=set)
     _matchers: dict[str, re.Pattern[str]] = PrivateAttr(default_factory=dict)
+    _tokens: TokenVerifier | None = PrivateAttr(default=None)
 
     @field_validator("departments")
     @classmethod
     def _department_names(cls, departments: dict[str, Department]) -> dict[str, Department]:
         for name in departments:
-            if not _DEPARTMENT.fullmatch(name):
-                raise ValueError(f"{name!r} is not a department name: [a-z][a-z0-9]{{1,15}}")
+            check_department(name)
         return departments
 
     @model_validator(mode="after")
     def _index(self) -> Policy:
-        names: set[str] = set()
         for at, principal in enumerate(self.principals):
             where = f"principals.{at} ({principal.name})"
             if principal.department not in self.departments:
                 raise ValueError(
                     f"{where}: no department {principal.department!r}; add it under departments"
                 )
-            if principal.name in names:
+            if principal.name in self._names:
                 raise ValueError(f"{where}: the name is used twice; give each principal its own")
-            names.add(principal.name)
-            for text in principal.api_key_sha256:
-                digest = bytes.fromhex(text)
-                if digest in self._by_digest:
-                    other = self._by_digest[digest][1].name
-                    raise ValueError(
-                        f"{where}: api_key_sha256: this key is also {other}'s; make a new key"
-                    )
-                self._by_digest[digest] = (digest, principal)
+            self._names.add(principal.name)
+            self._index_proofs(where, principal)
         for name, department in self.departments.items():
             globs = "|".join(fnmatch.translate(glob) for glob in department.adapters)
             self._matchers[name] = re.compile(globs or r"(?!)")
         return self
 
-    def by_key_digest(self, digest: bytes) -> Principal | None:
-        """The principal whose key has this sha256 (32 bytes), or None."""
+    def _index_proofs(self, where: str, principal: Principal) -> None:
+        for key in principal.api_key_sha256:
+            digest = bytes.fromhex(key.sha256)
+            if digest in self._by_digest:
+                other = self._by_digest[digest][2].name
+                raise ValueError(
+                    f"{where}: api_key_sha256: this key is also {other}'s; make a new key"
+                )
+            self._by_digest[digest] = (digest, key, principal)
+        if (subject := principal.jwt_subject) is not None:
+            if self.jwt is None:
+                raise ValueError(f"{where}: jwt_subject: there is no section jwt")
+            if subject in self._by_subject:
+                other = self._by_subject[subject].name
+                raise ValueError(f"{where}: jwt_subject: this subject is also {other}'s")
+            self._by_subject[subject] = principal
+
+    @property
+    def tokens(self) -> TokenVerifier | None:
+        """Verifies JSON web tokens; None where the policy takes none."""
+        return self._tokens
+
+    def read_keys(self, folder: Path) -> None:
+        """Makes ``tokens``; key files are relative to ``folder``. Raises ``KeyFileError``."""
+        if self.jwt is not None:
+            self._tokens = TokenVerifier(self.jwt, folder)
+
+    def by_key_digest(self, digest: bytes) -> tuple[ApiKey, Principal] | None:
+        """The key with this sha256 (32 bytes), expired or not, and whose it is; or None."""
         # The digest of a secret tells nobody the secret, so a dict may look it up; the compare
         # that decides is over bytes of one length and takes the same time wherever they differ.
-        stored, principal = self._by_digest.get(digest, (bytes(32), None))
-        return principal if hmac.compare_digest(stored, digest) else None
+        found = self._by_digest.get(digest)
+        stored = bytes(32) if found is None else found[0]
+        if not hmac.compare_digest(stored, digest) or found is None:
+            return None
+        return found[1], found[2]
+
+    def by_subject(self, subject: str) -> Principal | None:
+        """The principal with this ``jwt_subject``, or None."""
+        return self._by_subject.get(subject)
+
+    def has_principal(self, name: str) -> bool:
+        """Whether a principal of this name is listed."""
+        return name in self._names
 
     def may_use(self, principal: Principal, lora_id: str) -> bool:
         """Whether ``principal`` may use the adapter of this well-formed, resolved lora_id."""
@@ -143,6 +117,11 @@ class Policy(_Frozen):
         """Whether ``principal`` may use the base model without an adapter."""
         department = self.departments.get(principal.department)
         return department is not None and department.base
+
+    def may_fuse(self, principal: Principal) -> bool:
+        """Whether ``principal`` may mix adapters; each part needs ``may_use`` as well."""
+        department = self.departments.get(principal.department)
+        return department is not None and department.fusion
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -160,19 +139,36 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy in ``path``.
+    """The policy in ``path``, with the keys its ``jwt`` section names.
 
     Raises:
-        PolicyError: the file is missing, is not YAML, or says something that cannot be right.
+        PolicyError: the file is missing, is not YAML, or says something that cannot be right; or
+            a key file cannot be used.
     """
     try:
-        raw = yaml.load(path.read_text("utf-8"), Loader=_Loader)  # noqa: S506 a safe loader
+        policy = parse_policy(path, path.read_text("utf-8"))
+        policy.read_keys(path.resolve().parent)
+        return policy
     except FileNotFoundError:
         raise PolicyError(
             f"{path}: no such file; `python -m tools demo` makes one, or correct the key `policy` "
             "of serving.yaml"
         ) from None
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError(f"{path}: cannot be read as YAML: {error}") from None
+    except KeyFileError as error:
+        raise PolicyError(f"{path}: jwt: {error}") from None
+
+
+def parse_policy(path: Path, text: str) -> Policy:
+    """The policy in ``text``, which stands in ``path``; no other file is read.
+
+    Raises:
+        PolicyError: it is not YAML, or says something that cannot be right.
+    """
+    try:
+        raw = yaml.load(text, Loader=_Loader)  # noqa: S506 a safe loader
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise PolicyError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(raw, dict):
         raise PolicyError(f"{path}: must be a mapping with version, departments and principals")

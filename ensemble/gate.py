@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
+import time
+from collections.abc import Callable
 
 from ensemble import chat, sampling
-from ensemble.identity import identify
+from ensemble.access import Policy
+from ensemble.audit import GateAudit
+from ensemble.enforcement import Enforcement, Trace
+from ensemble.identity import Identity, identify, nobody
 from ensemble.policy_source import PolicySource
 from ensemble.router import route
 from python_backend.adapters.catalog import SnapshotReader
-from python_backend.errors import InvalidArgument
+from python_backend.errors import Internal, InvalidArgument, ServingError, Unauthenticated
 from python_backend.messages import Decision, EngineRequest, RawRequest
 from python_backend.settings import Settings
 from python_backend.ticket import (
@@ -25,6 +31,8 @@ from python_backend.ticket import (
 
 __all__ = ["Gate", "PolicySource"]
 
+log = logging.getLogger(__name__)
+
 #: How long a cancel ticket outlives its request's deadline, nanoseconds.
 _GRACE_NS = 30_000_000_000
 
@@ -33,11 +41,13 @@ class Gate:
     """Decides on requests. Thread-safe; holds no state of its own.
 
     Args:
-        settings: limits and aliases.
+        settings: limits, aliases and how strictly access is controlled.
         policy_source: who may use what.
         snapshots: which adapters there are.
         key: the server's ticket key.
         boot_id: this server's boot id.
+        audit: hears of every decision before it takes effect.
+        wall_clock: Unix seconds, by which keys and tokens expire.
     """
 
     def __init__(
@@ -47,7 +57,13 @@ class Gate:
         snapshots: SnapshotReader,
         key: bytes,
         boot_id: str,
+        *,
+        audit: GateAudit | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        self._audit = audit or GateAudit(None, settings.access.control)
+        self._enforcement = Enforcement.of(settings.access, settings.aliases)
+        self._wall_clock = wall_clock
         self._limits = settings.limits
         self._aliases = settings.aliases
         self._policy_source = policy_source
@@ -59,7 +75,7 @@ class Gate:
         """The decision on ``raw``.
 
         The caller is identified before anything else is read, so that a stranger learns nothing
-        and costs one hash.
+        and costs two hashes, of the credential and, for the audit, of the prompt.
 
         Args:
             now_s: a monotonic clock, seconds.
@@ -67,20 +83,49 @@ class Gate:
 
         Raises:
             Unauthenticated, Unavailable, InvalidArgument, NotFound, AdapterFailed: in this order
-                of what is looked at.
+                of what is looked at. Unavailable too where the decision cannot be audited.
         """
+        trace = Trace()
+        try:
+            decision = self._decide(raw, trace, now_s=now_s, now_ns=now_ns)
+        except ServingError as error:
+            self._audit.decided(raw, trace, error)
+            raise
+        except Exception:
+            internal = Internal()
+            log.exception("error id %s", internal.error_id)
+            self._audit.decided(raw, trace, internal)
+            raise internal from None
+        self._audit.decided(raw, trace, None)
+        return decision
+
+    def _identify(self, raw: RawRequest, policy: Policy, trace: Trace) -> Identity:
+        try:
+            return identify(raw, policy, self._wall_clock())
+        except Unauthenticated as error:
+            if self._enforcement.strict:
+                raise
+            if self._enforcement.control == "permissive":
+                trace.overlooked.append(error.reason)
+            return nobody()
+
+    def _decide(self, raw: RawRequest, trace: Trace, *, now_s: float, now_ns: int) -> Decision:
         policy = self._policy_source.current(now_s)
-        principal = identify(raw, policy)
+        trace.identity = self._identify(raw, policy, trace)
+        principal = trace.identity.principal
         snapshot = self._snapshots.current(now_s)
         prompt = self._prompt(raw, snapshot.model_dir)
         given, lora_name = sampling.requested(raw)
-        parts = route(
+        trace.prompt_sha256 = sha256_hex(prompt.encode("utf-8"))
+        trace.parts = route(
             raw,
             lora_name,
             principal=principal,
             policy=policy,
             snapshot=snapshot,
             aliases=self._aliases,
+            enforcement=self._enforcement,
+            trace=trace,
         )
         request = EngineRequest(
             sampling=sampling.canonical(given, self._limits),
@@ -89,16 +134,18 @@ class Gate:
             special_tokens=raw.messages is None,
             returns=tuple(sorted(raw.returns)),
         ).to_json()
-        deadline_ns = now_ns + int(sampling.deadline_s(raw, self._limits.deadline_s) * 1e9)
+        trace.deadline_s = sampling.deadline_s(raw, self._limits.deadline_s)
+        deadline_ns = now_ns + int(trace.deadline_s * 1e9)
+        trace.uid = secrets.token_hex(16)
         ticket = Ticket(
             boot_id=self._boot_id,
             audience=ENGINE_AUDIENCE,
             operation="generate",
-            uid=secrets.token_hex(16),
+            uid=trace.uid,
             department=principal.department,
             principal=principal.name,
-            parts=parts,
-            prompt_sha256=sha256_hex(prompt.encode("utf-8")),
+            parts=trace.parts,
+            prompt_sha256=trace.prompt_sha256,
             request_sha256=sha256_hex(request.encode("utf-8")),
             deadline_ns=deadline_ns,
             expires_ns=now_ns + int(USE_WITHIN_S * 1e9),

@@ -7,17 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ensemble.access import Policy, PolicyError, load_policy
+from ensemble.jwt_keys import KeyFileError
 
 
 class PolicySource:
     """The newest good policy. Thread-safe.
 
     A file that turns bad while the server runs changes nothing: the last good policy stays, and
-    ``on_error`` hears why, once for each change of the file.
+    ``on_error`` hears why, once for each change of the file. The same holds for the key file of
+    the policy's tokens.
 
     Args:
         path: the policy file.
         on_error: gets the text of the error; must not raise.
+        on_load: gets the policy that is used from now on; must not raise.
         recheck_s: how often the file is looked at, at most, seconds.
 
     Raises:
@@ -29,10 +32,11 @@ class PolicySource:
         path: Path,
         *,
         on_error: Callable[[str], None] = lambda text: None,
+        on_load: Callable[[Policy], None] = lambda policy: None,
         recheck_s: float = 0.5,
     ) -> None:
         self._path = path
-        self._on_error = on_error
+        self._on_error, self._on_load = on_error, on_load
         self._recheck_s = recheck_s
         self._lock = threading.Lock()
         self._checked_s = float("-inf")
@@ -41,6 +45,8 @@ class PolicySource:
         # Looked at before it is read: a change in between is then seen at the next look.
         self._stamp = self._look()
         self._policy = load_policy(path)
+        self._key_error: str | None = None
+        on_load(self._policy)
 
     def current(self, now_s: float) -> Policy:
         """The newest good policy; ``now_s`` is a monotonic clock, seconds. Never raises."""
@@ -62,12 +68,24 @@ class PolicySource:
 
     def _refresh(self) -> None:
         stamp = self._look()
-        if stamp == self._stamp:
+        if stamp != self._stamp:
+            self._stamp = stamp
+            try:
+                self._policy = load_policy(self._path)
+                self.error = self._key_error = None
+                self._on_load(self._policy)
+            except PolicyError as error:
+                self.error = str(error)
+                self._on_error(self.error)
+        self._refresh_keys()
+
+    def _refresh_keys(self) -> None:
+        tokens = self._policy.tokens
+        if tokens is None:
             return
-        self._stamp = stamp
         try:
-            self._policy = load_policy(self._path)
-            self.error = None
-        except PolicyError as error:
-            self.error = str(error)
+            if tokens.keys.refresh() and self.error == self._key_error:
+                self.error = self._key_error = None
+        except KeyFileError as error:
+            self.error = self._key_error = str(error)
             self._on_error(self.error)

@@ -7,9 +7,10 @@ from typing import Any
 
 from ensemble import parameters
 from ensemble.access import Policy, Principal
+from ensemble.enforcement import STRICT, Enforcement, Trace
 from python_backend.adapters import naming
 from python_backend.adapters.catalog import Snapshot, State
-from python_backend.errors import AdapterFailed, InvalidArgument, NotFound
+from python_backend.errors import AdapterFailed, InvalidArgument
 from python_backend.messages import RawRequest
 from python_backend.ticket import Part
 
@@ -26,39 +27,62 @@ def route(
     policy: Policy,
     snapshot: Snapshot,
     aliases: Mapping[str, str],
+    enforcement: Enforcement = STRICT,
+    trace: Trace | None = None,
 ) -> tuple[Part, ...]:
     """The adapter that the request means, empty for the base model.
 
     Args:
         lora_name: what the sampling JSON says under that name, or None.
+        trace: gets what was asked for and found, for the audit.
 
     Raises:
         InvalidArgument: a name is malformed or reserved, or two names disagree.
         NotFound: no such adapter, or not ready, or not for this caller: all look the same.
         AdapterFailed: the caller may use it, but it did not pass validation.
     """
+    trace = Trace() if trace is None else trace
+    names_asked = asked(raw, lora_name)
+    trace.asked = [value for _, value in names_asked]
     chosen: str | None = None
-    for field, value in _names(raw, lora_name):
-        resolved = _resolve(field, value, principal=principal, policy=policy, aliases=aliases)
+    for field, value in names_asked:
+        resolved = _resolve(
+            field,
+            value,
+            principal=principal,
+            policy=policy,
+            aliases=aliases,
+            enforcement=enforcement,
+        )
         if chosen is not None and resolved != chosen:
             raise InvalidArgument("lora_id", "lora_id, lora_name and x-lora-id must agree")
         chosen = resolved
+    caller = "caller" in principal.roles
     if chosen is None or chosen == naming.BASE:
-        if not policy.may_use_base(principal):
-            raise NotFound
+        trace.resolved = naming.BASE
+        enforcement.require(caller, "role", trace)
+        enforcement.require(policy.may_use_base(principal), "base_not_allowed", trace)
         return ()
-    if not policy.may_use(principal, chosen):
-        raise NotFound
+    trace.resolved = chosen
+    # Everything is looked up before anything is refused: an adapter that is not there and one
+    # that is somebody else's must not differ in what they cost.
+    allowed = policy.may_use(principal, chosen)
+    served = enforcement.serves(chosen)
     entry = snapshot.entries.get(chosen)
-    if entry is not None and entry.state is State.FAILED:
+    state = None if entry is None else entry.state
+    enforcement.require(caller, "role", trace)
+    enforcement.require(allowed, "not_allowed", trace)
+    if not served:
+        raise enforcement.refusal("not_served")
+    if state is State.FAILED:
         raise AdapterFailed(_FAILED)
-    if entry is None or entry.state is not State.READY:
-        raise NotFound
+    if entry is None or state is not State.READY:
+        raise enforcement.refusal("unknown_adapter" if entry is None else "not_ready")
     return (Part(chosen, entry.digest),)
 
 
-def _names(raw: RawRequest, lora_name: Any) -> list[tuple[str, Any]]:
-    """Every place that names an adapter, with what it says."""
+def asked(raw: RawRequest, lora_name: Any) -> list[tuple[str, Any]]:
+    """Every place that names an adapter, with what it says; nothing of it is checked."""
     names: list[tuple[str, Any]] = []
     if raw.lora_id is not None:
         names.append(("lora_id", raw.lora_id))
@@ -70,7 +94,13 @@ def _names(raw: RawRequest, lora_name: Any) -> list[tuple[str, Any]]:
 
 
 def _resolve(
-    field: str, value: Any, *, principal: Principal, policy: Policy, aliases: Mapping[str, str]
+    field: str,
+    value: Any,
+    *,
+    principal: Principal,
+    policy: Policy,
+    aliases: Mapping[str, str],
+    enforcement: Enforcement,
 ) -> str:
     """The lora_id (or ``base``) that a name stands for."""
     if not isinstance(value, str | bytes):
@@ -82,6 +112,6 @@ def _resolve(
     target = aliases.get(name)
     # An alias to something that the caller may not use is as malformed as a name that is no
     # alias: a "not found" here would tell that the alias exists.
-    if target is not None and policy.may_use(principal, target):
+    if target is not None and (policy.may_use(principal, target) or not enforcement.strict):
         return target
     return naming.check_lora_id(name, field=field)

@@ -44,7 +44,12 @@ def boot_id(server_pid: int | None = None) -> str:
 
 
 def ticket_key(run_dir: Path) -> bytes:
-    """The server's ticket key, made by whichever process comes first.
+    """The server's ticket key, made by whichever process comes first. Raises as ``shared_key``."""
+    return shared_key(run_dir / _KEY_FILE)
+
+
+def shared_key(path: Path) -> bytes:
+    """The ``KEY_BYTES`` random bytes in ``path``, made by whichever process comes first.
 
     The key is written to a temporary file and then linked into place, so that no reader can see
     half of it and two writers cannot both win.
@@ -52,11 +57,11 @@ def ticket_key(run_dir: Path) -> bytes:
     Raises:
         RuntimeDirError: the folder is not writable, or the key file is not what we write.
     """
-    path = run_dir / _KEY_FILE
+    folder = path.parent
     try:
-        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            handle, temporary = tempfile.mkstemp(dir=run_dir, prefix=".ticket-")  # mode 0600
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{path.stem}-")  # mode 0600
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(secrets.token_bytes(KEY_BYTES))

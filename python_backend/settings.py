@@ -7,12 +7,14 @@ relative to the file they stand in.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from python_backend.access_settings import AccessSettings, AuditSettings, overridden
 from python_backend.adapters import naming
 
 CONFIG_VARIABLE = "LORA_SERVING_CONFIG"
@@ -75,6 +77,8 @@ class Settings(_Frozen):
     aliases: dict[str, str] = Field(default_factory=dict)
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
+    access: AccessSettings = AccessSettings()
+    audit: AuditSettings = AuditSettings()
     #: Folder of the server's own state (staged adapters, keys, snapshots, audit).
     state_dir: Path
 
@@ -96,12 +100,18 @@ class Settings(_Frozen):
     def _default_within_cap(self) -> Settings:
         if self.limits.default_max_tokens > self.limits.max_tokens:
             raise ValueError("limits.default_max_tokens is above limits.max_tokens")
+        self.access.resolved(self.aliases)
         return self
 
     @property
     def run_dir(self) -> Path:
         """Folder of what lives as long as one server: the ticket key and the catalog snapshot."""
         return self.state_dir / "run"
+
+    @property
+    def audit_dir(self) -> Path:
+        """Folder of the audit files and their key; it outlives the server."""
+        return self.state_dir / "audit"
 
     @property
     def staged_dir(self) -> Path:
@@ -131,8 +141,10 @@ def _resolved(raw: dict[str, Any], folder: Path, state_dir: Path | None) -> dict
     return raw
 
 
-def load(path: Path, *, state_dir: Path | None = None) -> Settings:
-    """The settings in ``path``; ``state_dir`` overrides the file's.
+def load(
+    path: Path, *, state_dir: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings in ``path``; ``state_dir`` and the environment's access override the file's.
 
     Raises:
         SettingsError: the file is missing, is not YAML, or has a wrong or unknown key.
@@ -148,6 +160,7 @@ def load(path: Path, *, state_dir: Path | None = None) -> Settings:
     if not isinstance(raw, dict):
         raise SettingsError(f"{path}: must be a mapping of settings at the top level")
     try:
+        raw = overridden(raw, environment or {})
         return Settings.model_validate(_resolved(raw, path.resolve().parent, state_dir))
     except ValidationError as error:
         raise SettingsError(explain(path, error)) from None
@@ -178,4 +191,4 @@ def from_environment() -> Settings:
             "(`python -m tools demo` makes one)"
         )
     state = os.environ.get(STATE_VARIABLE)
-    return load(Path(path), state_dir=Path(state) if state else None)
+    return load(Path(path), state_dir=Path(state) if state else None, environment=os.environ)

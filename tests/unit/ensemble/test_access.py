@@ -82,7 +82,7 @@ def test_keys_are_found_by_digest_in_either_case(policy_body: Any, tmp_path: Pat
     principal["api_key_sha256"] = [principal["api_key_sha256"][0].upper(), "0" * 64]
     policy = load_policy(write(tmp_path / "p.yaml", policy_body))
     found = policy.by_key_digest(hashlib.sha256(b"fin-key").digest())
-    assert found is not None and found.name == "fin-app"
+    assert found is not None and found[1].name == "fin-app"
     zeros = policy.by_key_digest(bytes(32))
     assert zeros is not None and zeros.name == "fin-app"
     assert policy.by_key_digest(hashlib.sha256(b"other").digest()) is None

@@ -11,6 +11,7 @@ from ensemble.identity import MAX_CREDENTIAL, identify
 from python_backend.errors import Unauthenticated
 from python_backend.messages import RawRequest
 
+NOW_S = 1_800_000_000.0
 REFUSED = "unauthenticated: a valid API key is needed."
 DIFFER = "unauthenticated: the request carries two credentials that differ."
 
@@ -29,7 +30,7 @@ DIFFER = "unauthenticated: the request carries two credentials that differ."
     ],
 )
 def test_every_source_names_the_principal(policy: Policy, raw: RawRequest) -> None:
-    assert identify(raw, policy).name == "fin-app"
+    assert identify(raw, policy, NOW_S).principal.name == "fin-app"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_every_source_names_the_principal(policy: Policy, raw: RawRequest) -> No
 )
 def test_all_else_is_refused_with_one_sentence(policy: Policy, raw: RawRequest) -> None:
     with pytest.raises(Unauthenticated) as error:
-        identify(raw, policy)
+        identify(raw, policy, NOW_S)
     assert error.value.message == REFUSED
 
 
@@ -71,7 +72,7 @@ def test_all_else_is_refused_with_one_sentence(policy: Policy, raw: RawRequest) 
 )
 def test_two_that_differ(policy: Policy, raw: RawRequest) -> None:
     with pytest.raises(Unauthenticated) as error:
-        identify(raw, policy)
+        identify(raw, policy, NOW_S)
     assert error.value.message == DIFFER
 
 
@@ -93,4 +94,4 @@ def test_whatever_comes_nothing_else_is_raised(
 ) -> None:
     raw = RawRequest(credential=credential, parameters={"authorization": one, "X-API-Key": two})
     with pytest.raises(Unauthenticated):
-        identify(raw, policy)
+        identify(raw, policy, NOW_S)

@@ -1,0 +1,1 @@
+"""``tools audit``: is the audit whole, and what does it say."""
