@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from python_backend.engine.fake import FakeEngine
 from python_backend.errors import Unavailable
 from python_backend.health import HealthCheck
+from python_backend.metrics import Family, MakeSeries, MetricsOff
 from python_backend.model_options import ModelOptions
+from python_backend.server import EngineServer
+from python_backend.settings import Settings
 
 
 class Watched:
@@ -75,3 +79,28 @@ def test_parameters_are_on_when_true(value: str, on: bool) -> None:
 def test_parameters_are_off_when_absent() -> None:
     args = {"model_name": "m", "model_version": "2", "model_config": "{}"}
     assert ModelOptions.from_triton(args) == ModelOptions("m", "2")
+
+
+@pytest.mark.parametrize(
+    ("report", "arguments", "wanted"),
+    [
+        (True, {}, True),
+        (True, {"disable_log_stats": False}, True),
+        (True, {"disable_log_stats": True}, False),
+        (False, {}, False),
+    ],
+)
+def test_metrics_are_wanted_by_parameter_and_engine_argument(
+    tmp_path: Path, report: bool, arguments: dict[str, bool], wanted: bool
+) -> None:
+    settings = Settings.model_validate(
+        {"adapters": {"root": tmp_path}, "policy": tmp_path / "p", "state_dir": tmp_path}
+    )
+    options = ModelOptions("m", "1", report_metrics=report)
+    server = EngineServer(settings, tmp_path, options, Nowhere(), unload=lambda: None)
+    assert server._new_metrics(arguments).wanted is wanted
+
+
+class Nowhere:
+    def create(self, family: Family) -> MakeSeries:
+        raise MetricsOff
