@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +24,33 @@ _DECISION = [spec.name for spec in GATE_OUTPUTS]
 _NOT_THERE = ("is not ready", "has no available versions", "unknown model")
 
 
+#: How long a finished response iterator is kept, seconds.
+_KEEP_S = 5.0
+
+
+class _Finished:
+    """Response iterators that have ended, kept until Triton has forgotten them.
+
+    The stub lets go of a finished iterator from a thread that does not hold the GIL, a moment
+    after its last response. Were that the last reference, the tensors' arrays would be freed
+    without the GIL and the process would die of it, now or later (seen within some hundred calls
+    on Triton 2.51). So ours has to be the last.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, Any]] = deque()
+        self._lock = threading.Lock()
+
+    def keep(self, iterator: Any) -> None:
+        """Keeps ``iterator`` for a while, and drops those that have been kept for long enough."""
+        now = time.monotonic()
+        dropped = []
+        with self._lock:
+            self._kept.append((now, iterator))
+            while self._kept[0][0] < now - _KEEP_S:
+                dropped.append(self._kept.popleft())
+
+
 class TritonBackend:
     """Gate and engine model of this server (see ``doors.Backend``).
 
@@ -31,6 +60,7 @@ class TritonBackend:
 
     def __init__(self, *, can_stream: bool) -> None:
         self._can_stream = can_stream
+        self._finished = _Finished()
 
     def decide(self, request: Any) -> Decision:
         """See ``Backend.decide``: the request's own tensors, and its parameters as JSON."""
@@ -79,9 +109,13 @@ class TritonBackend:
                 writing.tensor("early_accept", [True], np.bool_),
             ],
         )
-        for response in call.exec(decoupled=True):
-            _raise(response)
-            yield response
+        responses = call.exec(decoupled=True)
+        try:
+            for response in responses:
+                _raise(response)
+                yield response
+        finally:
+            self._finished.keep(responses)
 
 
 def _raise(response: Any) -> None:

@@ -85,4 +85,13 @@ class StreamResponder:
 
     def _put(self, build: Callable[[], Any], *, final: bool) -> None:
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
-        self._thread.put(lambda: self._sender.send(build(), flags=flags))
+
+        def send() -> None:
+            response = build()
+            # Triton drops outputs nobody asked for without holding the GIL: these references keep
+            # that from being the end of their arrays.
+            tensors = response.output_tensors()
+            self._sender.send(response, flags=flags)
+            del tensors
+
+        self._thread.put(send)
