@@ -16,6 +16,7 @@ from python_backend import presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
 from python_backend.admission import Admission
+from python_backend.audit.completions import AuditSink, open_sink
 from python_backend.completion import Responder
 from python_backend.engine import arguments, orphans, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
@@ -62,6 +63,7 @@ class EngineServer:
         self._keeper: Keeper | None = None
         self._service: GenerateService | None = None
         self._watchdog: Watchdog | None = None
+        self._sink: AuditSink | None = None
 
     @property
     def ready(self) -> bool:
@@ -72,11 +74,13 @@ class EngineServer:
         """Returns when requests can be answered.
 
         Raises:
-            SettingsError, EngineStartError, RuntimeDirError: with the key or file and the cure.
+            SettingsError, EngineStartError, RuntimeDirError, AuditError: with the key or file
+                and the cure.
         """
         began = time.monotonic()
         config = self._settings
         key = runtime.ticket_key(config.run_dir)
+        self._sink = open_sink(config, self._options.name)
         boot_id = runtime.boot_id()
         root = config.adapters.root
         if not root.is_dir():
@@ -105,7 +109,7 @@ class EngineServer:
         entries = keeper.open()
         admission = Admission(config.limits.max_pending)
         self._service = GenerateService(
-            engine, info, keeper.versions, admission, key=key, boot_id=boot_id
+            engine, info, keeper.versions, admission, key=key, boot_id=boot_id, sink=self._sink
         )
         self._watch(self._service, engine)
         ready = sum(entry.state is catalog.State.READY for entry in entries.values())
@@ -180,6 +184,8 @@ class EngineServer:
             self._wait(self._service.stop())
         if self._engine is not None:
             self._wait(self._engine.stop())
+        if self._sink is not None:
+            self._sink.close()
         if self._metrics is not None:
             self._metrics.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)

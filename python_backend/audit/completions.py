@@ -8,9 +8,10 @@ import threading
 from typing import Any
 
 from python_backend.audit.chain import safe_text
-from python_backend.audit.writer import AuditError, Writer
+from python_backend.audit.writer import AuditError, Writer, open_writer
 from python_backend.completion import Completion
 from python_backend.errors import Unavailable
+from python_backend.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -100,3 +101,9 @@ class AuditSink:
             self._queue.put(None)
             self._thread.join()
         self._writer.close()
+
+
+def open_sink(config: Settings, name: str) -> AuditSink | None:
+    """The sink of the model ``name``; None if the audit is switched off. Raises as the writer."""
+    writer = open_writer(config.audit_dir, name, config.audit)
+    return None if writer is None else AuditSink(writer, strict=config.access.control == "strict")

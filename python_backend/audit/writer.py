@@ -209,3 +209,14 @@ class Writer:
             if self._fd >= 0:
                 self._end(self._fd, self._head_fd, self._size, self._path, self._seq, self._mac)
                 self._fd = self._head_fd = -1
+
+
+def open_writer(folder: Path, name: str, settings: AuditSettings) -> Writer | None:
+    """The audit of the model ``name`` in ``folder``, with the key there; None if switched off.
+
+    Raises:
+        AuditError, RuntimeDirError: the folder cannot be written, or its key is not ours.
+    """
+    if not settings.enabled:
+        return None
+    return Writer(folder, name, runtime.shared_key(folder / chain.KEY_FILE), settings)

@@ -9,12 +9,10 @@ locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 
 import logging  # noqa: E402
 
-from ensemble.gate import Gate, PolicySource  # noqa: E402
+from ensemble.gate_server import GateServer  # noqa: E402
 from python_backend import runtime, settings  # noqa: E402
-from python_backend.adapters.catalog import SnapshotReader  # noqa: E402
 from python_backend.errors import Internal, ServingError  # noqa: E402
 from python_backend.presence import Presence  # noqa: E402
-from python_backend.ticket import boottime_ns  # noqa: E402
 from python_backend.wire import logs, reading, writing  # noqa: E402
 
 log = logging.getLogger("ensemble")
@@ -27,12 +25,7 @@ class TritonPythonModel:
         """Reads settings, policy and key; a wrong one stops the start with its name."""
         logs.log_to_triton()
         config = settings.from_environment()
-        boot_id = runtime.boot_id()
-        policy = PolicySource(config.policy, on_error=log.error)
-        self._snapshots = SnapshotReader(config.run_dir, boot_id)
-        self._gate = Gate(
-            config, policy, self._snapshots, runtime.ticket_key(config.run_dir), boot_id
-        )
+        self._server = GateServer(config, runtime.boot_id(), args["model_name"])
         self._presence = Presence(config.run_dir, args["model_name"])
 
     def execute(self, requests: list[Any]) -> list[Any]:
@@ -41,8 +34,7 @@ class TritonPythonModel:
 
     def _decide(self, request: Any) -> Any:
         try:
-            raw = reading.read_raw(request, can_stream=True)
-            decision = self._gate.decide(raw, now_s=time.monotonic(), now_ns=boottime_ns())
+            decision = self._server.decide(lambda: reading.read_raw(request, can_stream=True))
             return writing.decision_response(decision)
         except ServingError as error:
             return writing.error_response(error)
@@ -53,8 +45,9 @@ class TritonPythonModel:
 
     def is_ready(self) -> bool:
         """Whether there is an engine to decide for. Newer Triton asks; 24.10 does not."""
-        return self._snapshots.available(time.monotonic())
+        return self._server.snapshots.available(time.monotonic())
 
     def finalize(self) -> None:
-        """Nobody will miss this process."""
+        """Ends the audit in order; nobody will miss this process."""
+        self._server.close()
         self._presence.withdraw()
