@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import shlex
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tools import layout
-from tools.serving import shm
+from tools.serving import process, shm
 from tools.serving.process import ServerProcess, session_members
 from tools.tritonserver import Launch
 
@@ -72,3 +75,28 @@ def test_only_our_regions_go(tmp_path: Path) -> None:
         assert other.exists()
     finally:
         other.unlink()
+
+
+def test_semaphores_of_killed_processes_go_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Starting Python takes its time on a busy machine, and the tracker has only just started.
+    monkeypatch.setattr("tools.serving.process.TRACKERS_S", 20.0)
+    script = (
+        "import multiprocessing as m, time; lock = m.get_context('spawn').Lock();"
+        "print('name', lock._semlock.name, flush=True); time.sleep(60)"
+    )
+    server = started(f"trap '' TERM; {sys.executable} -c {shlex.quote(script)} &", tmp_path)
+    until = time.monotonic() + 30
+    while not (names := re.findall(r"name /(\S+)\n", (tmp_path / "log").read_text())):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (name,) = names
+    semaphore = shm.SHM / f"sem.{name}"
+    assert semaphore.exists()
+    while not any(process._is_tracker(pid) for pid in session_members(server.pid)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert not server.stop(hurry=lambda: True)
+    assert session_members(server.pid) == []
+    assert not semaphore.exists()
