@@ -37,7 +37,7 @@ def train_demo(
         if missed:
             raise DemoError(
                 f"{missed} held-out answers miss their format; improve the examples in "
-                f"tools/demo/data or raise STEPS in tools/demo/trainer.py, then train again"
+                f"tools/demo/data or raise the adapter's STEPS in tools/demo/trainer.py, then train again"
             )
     except (DemoError, OSError) as problem:
         console.print(f"train-demo: {problem}", style="red", markup=False, highlight=False)
@@ -52,7 +52,7 @@ def train_one(lora_id: str, out: Path, threads: int, console: Console) -> int:
     started = time.monotonic()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task(lora_id, total=trainer.STEPS)
+        task = progress.add_task(lora_id, total=trainer.STEPS[lora_id])
         base = converted_model(lambda text: progress.update(task, description=text))
 
         def advance(step: int, loss: float) -> None:
