@@ -16,6 +16,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("tools.serve", "serve", "Start Triton with the models and wait until it is ready."),
     "demo": ("tools.demo.command", "demo", "Make .demo: a small model, adapters, policy and keys."),
     "train-demo": ("tools.demo.train", "train_demo", "Train the demo's adapters on the CPU."),
+    "policy": ("tools.policy.command", "app", "Check the policy file; explain what it decides."),
+    "keys": ("tools.keys", "app", "Make API keys."),
+    "audit": ("tools.audit.command", "app", "Verify, follow and sum up the audit."),
+    "bench": ("tools.bench.command", "app", "Measure parts of the product in process."),
 }
 
 app = typer.Typer(

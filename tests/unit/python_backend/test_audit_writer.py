@@ -171,7 +171,7 @@ writer.close()
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(AuditError, match="Not a directory|File exists"):
+    with pytest.raises(AuditError, match=r"Not a directory|File exists"):
         make(tmp_path / "file")
 
 
@@ -223,7 +223,7 @@ EVIL = st.one_of(
 @given(EVIL)
 def test_whatever_comes_is_one_line_and_short(value: Any) -> None:
     text = safe_text(value)
-    assert len(text) <= chain.MAX_TEXT and text.isascii() and text.isprintable() or text == ""
+    assert (len(text) <= chain.MAX_TEXT and text.isascii() and text.isprintable()) or text == ""
     line, mac = chain.seal({"seq": 1, "raw": str(value)[:200], "asked": text}, chain.GENESIS, KEY)
     assert line.count(b"\n") == 1 and line.isascii() and len(line.splitlines()) == 1
     read = chain.unseal(line[:-1], chain.GENESIS, KEY)

@@ -1,0 +1,71 @@
+"""``python -m tools bench <scenario>``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, cast
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tools.bench.scenario import Options, Result, Scenario
+
+#: Name → module with ``run(options) -> Result``, and a line of help.
+SCENARIOS: dict[str, tuple[str, str]] = {
+    "gate": ("tools.bench.gate", "A gate's decision, with few and with many principals."),
+}
+
+app = typer.Typer(
+    help="Measure parts of the product in process.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+
+
+@app.callback()
+def _group() -> None:
+    # With a callback typer keeps the command's name even while there is only one command.
+    pass
+
+
+def _show(result: Result) -> None:
+    table = Table(title=result.scenario, title_justify="left")
+    for column in ("case", "calls", "p50 µs", "p99 µs", "mean µs"):
+        table.add_column(column, justify="left" if column == "case" else "right")
+    for case in result.cases:
+        table.add_row(
+            case.name,
+            str(case.calls),
+            f"{case.p50_us:.1f}",
+            f"{case.p99_us:.1f}",
+            f"{case.mean_us:.1f}",
+        )
+    console = Console()
+    console.print(table)
+    for text, held in result.checks.items():
+        console.print(f"{'ok' if held else 'MISSED'}: {text}", highlight=False)
+
+
+def _command(module: str) -> Callable[..., None]:
+    def run(
+        rounds: Annotated[int, typer.Option(min=100, help="Timed calls of each case.")] = 5000,
+        as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    ) -> None:
+        scenario = cast(Scenario, import_module(module))
+        result = scenario.run(Options(rounds=rounds))
+        if as_json:
+            print(json.dumps(dataclasses.asdict(result)))
+        else:
+            _show(result)
+        raise typer.Exit(int(not all(result.checks.values())))
+
+    return run
+
+
+for _name, (_module, _help) in SCENARIOS.items():
+    app.command(_name, help=f"{_help} Exit code 1 where a promise is missed.")(_command(_module))
