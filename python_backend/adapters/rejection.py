@@ -37,6 +37,9 @@ class Reason(enum.StrEnum):
     HALF_PAIR = "half_pair"
     NON_FINITE = "non_finite"
     OUT_OF_RANGE = "out_of_range"
+    UNSIGNED = "unsigned"
+    BAD_SIGNATURE = "bad_signature"
+    SIGNING_KEY = "signing_key"
 
 
 #: Reasons that lie outside the adapter: the same bytes may pass later.
@@ -59,7 +62,7 @@ class AdapterRejected(AdapterFailed):
     @property
     def reason_code(self) -> str:
         """The reason as text, such as ``wrong_shape``."""
-        return self.reason.value
+        return str(self.reason)
 
     @property
     def text(self) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from python_backend.adapters import naming, staging
 from python_backend.adapters.catalog import Entry, State
 from python_backend.adapters.rejection import AdapterRejected, shown
+from python_backend.adapters.seal import UNSIGNED, SignaturePolicy
 from python_backend.adapters.target import Target
 
 #: Copying waits for the disk (fsync) and hashing lets other threads run.
@@ -46,19 +47,19 @@ class ScanResult:
 Progress = Callable[[int, int, Entry], None]
 
 
-def stage_one(
-    lora_id: str, root: Path, staged_root: Path, target: Target, max_file_bytes: int
-) -> Scanned:
-    """Judges and stages the folder ``lora_id`` of ``root``; never raises for what is in it."""
-    return stage_folder(lora_id, root / lora_id, staged_root, target, max_file_bytes)
-
-
 def stage_folder(
-    lora_id: str, folder: Path, staged_root: Path, target: Target, max_file_bytes: int
+    lora_id: str,
+    folder: Path,
+    staged_root: Path,
+    target: Target,
+    max_file_bytes: int,
+    signatures: SignaturePolicy = UNSIGNED,
 ) -> Scanned:
     """Judges and stages ``folder`` as ``lora_id``; never raises for what is in it."""
     try:
-        staged = staging.stage(folder, staged_root, target, max_file_bytes)
+        staged = staging.stage(
+            folder, staged_root, target, max_file_bytes, lora_id=lora_id, signatures=signatures
+        )
     except AdapterRejected as error:
         return Scanned(Entry(lora_id, State.FAILED, reason=error.text), None)
     except Exception:
@@ -75,6 +76,7 @@ def scan(
     target: Target,
     max_file_bytes: int,
     progress: Progress | None = None,
+    signatures: SignaturePolicy = UNSIGNED,
 ) -> ScanResult:
     """Judges and stages every adapter under ``root``; a broken one never blocks the others.
 
@@ -87,7 +89,15 @@ def scan(
     adapters: dict[str, Scanned] = {}
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "adapter-scan") as pool:
         futures = [
-            pool.submit(stage_one, lora_id, root, staged_root, target, max_file_bytes)
+            pool.submit(
+                stage_folder,
+                lora_id,
+                root / lora_id,
+                staged_root,
+                target,
+                max_file_bytes,
+                signatures,
+            )
             for lora_id in lora_ids
         ]
         for future in concurrent.futures.as_completed(futures):

@@ -21,10 +21,11 @@ _INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 
 @dataclasses.dataclass(frozen=True)
 class SourceFiles:
-    """The configuration's bytes and an open descriptor of the weights."""
+    """The configuration's bytes and open descriptors of the weights and of the folder."""
 
     config: bytes
     weights_fd: int
+    folder_fd: int
     max_file_bytes: int
 
     def blocks(self) -> Iterator[bytes]:
@@ -58,7 +59,7 @@ def opened(folder: Path, max_file_bytes: int) -> Iterator[SourceFiles]:
         weights_fd = _open_file(folder_fd, WEIGHTS_FILE, Reason.MISSING_WEIGHTS, max_file_bytes)
         stack.callback(os.close, weights_fd)
         config = _read_at(config_fd, 0, CONFIG_FILE, MAX_CONFIG_BYTES + 1)
-        yield SourceFiles(config, weights_fd, max_file_bytes)
+        yield SourceFiles(config, weights_fd, folder_fd, max_file_bytes)
 
 
 def _open_folder(folder: Path) -> int:

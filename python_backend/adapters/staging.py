@@ -15,9 +15,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from python_backend.adapters import source_folder, validation
+from python_backend.adapters import signing, source_folder, validation
 from python_backend.adapters.peft_config import CONFIG_FILE
 from python_backend.adapters.rejection import AdapterRejected, Reason
+from python_backend.adapters.seal import UNSIGNED, SignaturePolicy
 from python_backend.adapters.source_folder import SourceFiles
 from python_backend.adapters.target import Target
 from python_backend.adapters.validation import ValidatedAdapter
@@ -68,8 +69,19 @@ def clean(staged_root: Path) -> int:
     return len(left)
 
 
-def stage(source: Path, staged_root: Path, target: Target, max_file_bytes: int) -> StagedAdapter:
+def stage(
+    source: Path,
+    staged_root: Path,
+    target: Target,
+    max_file_bytes: int,
+    *,
+    lora_id: str = "",
+    signatures: SignaturePolicy = UNSIGNED,
+) -> StagedAdapter:
     """Copies and judges the adapter in ``source``. Thread-safe.
+
+    A signature is checked on what was read, and a copy is kept only if it holds just that: the
+    bytes that were verified are the bytes that are served.
 
     Raises:
         AdapterRejected: it must not be loaded, cannot be read, or its copy cannot be written
@@ -78,9 +90,11 @@ def stage(source: Path, staged_root: Path, target: Target, max_file_bytes: int) 
     with source_folder.opened(source, max_file_bytes) as files:
         try:
             staged_root.mkdir(parents=True, exist_ok=True)
-            digest = _digest(files.config, *_hash(files))
+            size_bytes, sha256 = _hash(files)
+            digest = _digest(files.config, size_bytes, sha256)
+            signed = signatures.check(lora_id, files.folder_fd, files.config, size_bytes, sha256)
             staged = _reuse(staged_root / digest, files.config, target, max_file_bytes)
-            return staged or _copy(files, staged_root, target)
+            return staged or _copy(files, staged_root, target, digest if signed else "")
         except OSError as error:
             raise _not_written(error) from None
 
@@ -102,7 +116,8 @@ def _hash(files: SourceFiles) -> tuple[int, bytes]:
     return size_bytes, sha256.digest()
 
 
-def _copy(files: SourceFiles, staged_root: Path, target: Target) -> StagedAdapter:
+def _copy(files: SourceFiles, staged_root: Path, target: Target, signed: str) -> StagedAdapter:
+    """The new copy; ``signed`` is the digest that a signature vouches for, or empty."""
     temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=staged_root))
     try:
         size_bytes, sha256 = 0, hashlib.sha256()
@@ -122,6 +137,8 @@ def _copy(files: SourceFiles, staged_root: Path, target: Target) -> StagedAdapte
         _sync_folder(temporary)
         # The digest of what was copied, which is not what was hashed before if the source changed.
         final = staged_root / _digest(files.config, size_bytes, sha256.digest())
+        if signed and final.name != signed:
+            raise signing.bad(WEIGHTS_FILE, "changed after its signature was checked")
         if not _move(temporary, final):
             # Another thread was first, or a broken copy of before lies there.
             staged = _reuse(final, files.config, target, files.max_file_bytes)

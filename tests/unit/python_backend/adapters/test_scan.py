@@ -80,10 +80,10 @@ def test_a_fault_of_ours_fails_one_adapter_only(
 ) -> None:
     real = scan_module.staging.stage
 
-    def stage(source: Path, *rest: object) -> object:
+    def stage(source: Path, *rest: object, **more: object) -> object:
         if source.name == "fin_bad_v1":
             raise ZeroDivisionError(f"secret of {source}")
-        return real(source, *rest)
+        return real(source, *rest, **more)
 
     monkeypatch.setattr(scan_module.staging, "stage", stage)
     for name in ("fin_bad_v1", "fin_good_v1"):
