@@ -29,6 +29,7 @@ def quiet_offline() -> None:
     Everything needed lies in local files. Call this before importing transformers.
     """
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TQDM_DISABLE"] = "1"  # the GGUF reader's bar heeds only this
     from transformers.utils import logging
 
     logging.disable_progress_bar()

@@ -37,7 +37,8 @@ def train_demo(
         if missed:
             raise DemoError(
                 f"{missed} held-out answers miss their format; improve the examples in "
-                f"tools/demo/data or raise the adapter's STEPS in tools/demo/trainer.py, then train again"
+                f"tools/demo/data or raise the adapter's STEPS in tools/demo/trainer.py, then "
+                f"train again"
             )
     except (DemoError, OSError) as problem:
         console.print(f"train-demo: {problem}", style="red", markup=False, highlight=False)
