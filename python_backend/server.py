@@ -9,18 +9,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from python_backend import presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
-from python_backend.admission import Admission
+from python_backend.admission import Admission, gauges, shares
 from python_backend.audit.completions import AuditSink, open_sink
 from python_backend.completion import Responder
 from python_backend.engine import arguments, orphans, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
-from python_backend.engine.base import Engine
+from python_backend.engine.base import Engine, EngineInfo
 from python_backend.health import HealthCheck
 from python_backend.metrics import Backend, Metrics
 from python_backend.model_options import ModelOptions
@@ -63,6 +64,7 @@ class EngineServer:
         self._keeper: Keeper | None = None
         self._service: GenerateService | None = None
         self._watchdog: Watchdog | None = None
+        self._shares: Future[None] | None = None
         self._sink: AuditSink | None = None
 
     @property
@@ -91,7 +93,8 @@ class EngineServer:
             self._version_dir / multi_lora.MULTI_LORA_JSON, config.aliases, root
         )
         known = sum(1 for _ in root.iterdir()) + len(listed)
-        engine_args = arguments.engine_arguments(raw, known)
+        reserve = config.admission.reserve_seats
+        engine_args = arguments.engine_arguments(raw, known, reserve)
         cores = len(os.sched_getaffinity(0))
         arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())
         metrics = self._metrics = self._new_metrics(engine_args)
@@ -107,7 +110,7 @@ class EngineServer:
         keeper = Keeper(config, engine, info, self._loop, boot_id=boot_id, listed=listed)
         self._keeper = keeper
         entries = keeper.open()
-        admission = Admission(config.limits.max_pending)
+        admission = self._new_admission(info, metrics)
         self._service = GenerateService(
             engine, info, keeper.versions, admission, key=key, boot_id=boot_id, sink=self._sink
         )
@@ -123,6 +126,21 @@ class EngineServer:
         )
         if info.missing:
             log.warning("this vLLM lacks %s: public calls only", ", ".join(info.missing))
+
+    def _new_admission(self, info: EngineInfo, metrics: Metrics) -> Admission:
+        config = self._settings
+        limits = config.admission.limits(
+            seats=max(1, info.max_num_seqs - config.admission.reserve_seats),
+            slots=info.max_loras,
+            max_pending=config.limits.max_pending,
+        )
+        admission = Admission(limits)
+        metrics.declare(gauges.FAMILIES)
+        gauges.Gauges(admission, metrics.put)
+        self._shares = asyncio.run_coroutine_threadsafe(
+            shares.follow(config.policy, admission.set_shares), self._loop
+        )
+        return admission
 
     def _watch(self, service: GenerateService, engine: Engine) -> None:
         run_dir = self._settings.run_dir
@@ -181,7 +199,9 @@ class EngineServer:
         if self._keeper is not None:
             self._keeper.close()
         if self._service is not None:
-            self._wait(self._service.stop())
+            self._wait(self._service.stop(self._settings.admission.drain_s))
+        if self._shares is not None:
+            self._shares.cancel()
         if self._engine is not None:
             self._wait(self._engine.stop())
         if self._sink is not None:

@@ -18,7 +18,7 @@ from typing import cast
 from python_backend import ticket as tickets
 from python_backend.adapters.naming import BASE
 from python_backend.adapters.versions import Versions
-from python_backend.admission import Admission
+from python_backend.admission import Admission, Place
 from python_backend.completion import CompletionSink, NoSink, Responder, Tally
 from python_backend.engine.base import Engine, EngineInfo, Job, Step, Version
 from python_backend.errors import (
@@ -101,6 +101,8 @@ class GenerateService:
         self._admission, self._key, self._boot_id = admission, key, boot_id
         self._clock_ns = clock_ns
         self._seen = tickets.SeenUids()
+        # One prompt of a department at a time: the tokenizer's thread is no queue of its own.
+        self._encoding: dict[str, asyncio.Lock] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._cancelled_early: dict[str, None] = {}
         self._stopping = False
@@ -178,10 +180,12 @@ class GenerateService:
             if left_s <= 0:
                 raise DeadlineExceeded("the deadline has passed.")
             async with asyncio.timeout(left_s):
-                with self._admission.lease(ticket.department):
+                request = _with_logprobs(EngineRequest.from_json(call.request.decode("utf-8")))
+                seats = int(request.sampling.get("n", 1))
+                with self._admission.place(ticket.department, seats) as place:
                     if call.early_accept:
                         responder.accept()
-                    await self._run(call, ticket, responder)
+                    await self._run(call, request, ticket, place, responder)
         except TimeoutError:
             raise DeadlineExceeded("the deadline has passed.") from None
         except asyncio.CancelledError:
@@ -190,24 +194,39 @@ class GenerateService:
         finally:
             del self._running[ticket.uid]
 
-    async def _run(self, call: Call, ticket: Ticket, responder: Responder) -> None:
-        request = _with_logprobs(EngineRequest.from_json(call.request.decode("utf-8")))
+    async def _run(
+        self,
+        call: Call,
+        request: EngineRequest,
+        ticket: Ticket,
+        place: Place,
+        responder: Responder,
+    ) -> None:
         prompt = call.prompt.decode("utf-8")
         with self._version(ticket) as version:
-            ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
+            async with self._encoding.setdefault(ticket.department, asyncio.Lock()):
+                ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
             self._check_length(len(ids))
+            room = self._info.max_model_len - len(ids)
+            await place.enter(
+                version.int_id if version else None,
+                len(ids),
+                min(int(request.sampling.get("max_tokens", room)), room),
+                (ticket.deadline_ns - self._clock_ns()) / 1e9,
+            )
             salt = self._cache_salt(ticket.department)
             job = Job(ticket.uid, ids, request, version, salt)
             prefix = prompt if request.prepend_prompt and not request.stream else ""
-            await self._answer(job, prefix, responder)
+            await self._answer(job, prefix, place, responder)
 
-    async def _answer(self, job: Job, prefix: str, responder: Responder) -> None:
+    async def _answer(self, job: Job, prefix: str, place: Place, responder: Responder) -> None:
         served = job.version.name if job.version else BASE
         finished = False
         # Closed here and not by the garbage collector: whatever stops us stops the engine's work.
         async with contextlib.aclosing(self._engine.generate(job)) as steps:
             async for step in steps:
                 finished = step.finished
+                place.produced(sum(part.num_tokens for part in step.sequences.values()))
                 answer = _answer(step, job.request, prefix, served, job.uid)
                 responder.send(answer, job.request.returns)
         if not finished:
@@ -244,10 +263,15 @@ class GenerateService:
         for task in self._running.values():
             task.cancel()
 
-    async def stop(self) -> None:
-        """Refuses new requests, cancels those under way and waits until they have ended."""
+    async def stop(self, drain_s: float = 0.0) -> None:
+        """Refuses new requests and waits until those under way have ended.
+
+        Those that have not within ``drain_s`` seconds are cancelled.
+        """
         self._stopping = True
         tasks = list(self._running.values())
+        if tasks and drain_s:
+            await asyncio.wait(tasks, timeout=drain_s)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from python_backend.access_settings import AccessSettings, AuditSettings, overridden
 from python_backend.adapters import naming
+from python_backend.admission_settings import AdmissionSettings
 
 CONFIG_VARIABLE = "LORA_SERVING_CONFIG"
 STATE_VARIABLE = "LORA_STATE_DIR"
@@ -52,7 +53,7 @@ class LimitSettings(_Frozen):
     deadline_s: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     #: Largest prompt or message list, bytes.
     max_prompt_bytes: int = Field(default=1 << 20, gt=0)
-    #: Most requests in the engine and in front of it; beyond, ``overloaded``.
+    #: Most sequences in the engine and in front of it; beyond, ``overloaded``.
     max_pending: int = Field(default=2048, gt=0)
 
 
@@ -77,6 +78,7 @@ class Settings(_Frozen):
     aliases: dict[str, str] = Field(default_factory=dict)
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
+    admission: AdmissionSettings = AdmissionSettings()
     access: AccessSettings = AccessSettings()
     audit: AuditSettings = AuditSettings()
     #: Folder of the server's own state (staged adapters, keys, snapshots, audit).

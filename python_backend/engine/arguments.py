@@ -60,7 +60,9 @@ def prepare_process(arguments: dict[str, Any], cores: int, *, gpu: bool) -> None
         os.environ.setdefault(name, value)
 
 
-def engine_arguments(raw: dict[str, Any], known_adapters: int) -> dict[str, Any]:
+def engine_arguments(
+    raw: dict[str, Any], known_adapters: int, reserve_seats: int = 0
+) -> dict[str, Any]:
     """vLLM engine arguments from settings.
 
     Args:
@@ -68,6 +70,7 @@ def engine_arguments(raw: dict[str, Any], known_adapters: int) -> dict[str, Any]
         known_adapters: adapters there are at start. The host cache gets room for all of them and
             for as many again to come: vLLM drops the least recently used at its limit and would
             then read it again inside a step.
+        reserve_seats: sequences on top of ``max_num_seqs`` that admission gives away by itself.
 
     Raises:
         EngineStartError: an argument is missing or contradicts this project.
@@ -88,6 +91,8 @@ def engine_arguments(raw: dict[str, Any], known_adapters: int) -> dict[str, Any]
         raise EngineStartError(f"engine.max_lora_rank is {max_rank!r}; vLLM takes {allowed}")
     arguments = {"max_loras": 4, **raw, "enable_lora": True, "max_lora_rank": max_rank}
     arguments["worker_extension_cls"] = WORKER_EXTENSION
+    if "max_num_seqs" in raw:
+        arguments["max_num_seqs"] = int(raw["max_num_seqs"]) + reserve_seats
     room = max(int(arguments["max_loras"]), 2 * known_adapters + 64)
     arguments["max_cpu_loras"] = max(room, int(raw.get("max_cpu_loras") or 0))
     return arguments

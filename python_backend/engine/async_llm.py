@@ -102,6 +102,7 @@ class AsyncLLMEngine:
             max_loras=int(self._arguments["max_loras"]),
             target=target,
             missing=tuple(sorted(missing)),
+            max_num_seqs=int(self._llm.vllm_config.scheduler_config.max_num_seqs),
         )
 
     async def encode(self, prompt: str, *, special_tokens: bool) -> tuple[int, ...]:

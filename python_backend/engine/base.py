@@ -49,6 +49,8 @@ class EngineInfo:
     max_loras: int
     target: Target
     missing: tuple[str, ...] = ()
+    #: Sequences that the engine computes in one step.
+    max_num_seqs: int = 16
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from python_backend import errors, ticket
 from python_backend.adapters.versions import Versions
-from python_backend.admission import Admission
+from python_backend.admission import Admission, Limits
 from python_backend.engine.fake import FakeEngine
 from python_backend.messages import Answer, EngineRequest
 from python_backend.service import Call, GenerateService
@@ -118,13 +118,15 @@ class House:
 Test = Callable[[House], Coroutine[Any, Any, None]]
 
 
-def run(test: Test, *, limit: int = 10, **engine_options: Any) -> House:
+def run(test: Test, *, limit: int = 10, seats: int = 16, **engine_options: Any) -> House:
     """Runs ``test`` and checks that nothing is left behind."""
 
     async def main() -> House:
         engine = FakeEngine(**engine_options)
         info = await engine.start()
-        versions, admission = Versions(), Admission(limit)
+        versions = Versions()
+        bounds = Limits(seats, info.max_loras, patience=seats, max_pending=limit)
+        admission = Admission(bounds)
         versions.register("fin_risk_v1", DIGEST, Path("staged"))
         house: House
         service = GenerateService(

@@ -1,0 +1,168 @@
+"""One department at the engine's door: what it has had, what of it waits, what of it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections import Counter, deque
+from collections.abc import Iterator
+
+from python_backend.admission.limits import Share
+
+#: Cost of a token written, where a token read costs 1 (the virtual token counter's weights).
+OUTPUT_COST = 2.0
+#: Weight of the newest request in the mean length of a department's answers.
+_NEWEST = 0.1
+#: Admissions from which a rate is taken.
+_RATE_OVER = 32
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Request:
+    """A request that waits or runs.
+
+    ``adapter`` is the engine's id of its adapter, None for base; ``max_tokens`` the most that each
+    of its ``seats`` sequences can write. What follows is the scheduler's.
+    """
+
+    department: str
+    adapter: int | None
+    seats: int
+    tokens: int
+    max_tokens: int
+    #: Its place in the order of arrival.
+    arrival: int = 0
+    #: Number of admissions behind which it has been passed by more than patience allows.
+    due: float = 0.0
+    waiting: bool = False
+    running: bool = False
+    produced: int = 0
+    #: What it was expected to write when it entered.
+    expected: float = 0.0
+    #: Service that its department has been charged for it, tokens before weighting.
+    charged: float = 0.0
+
+    @property
+    def used(self) -> int:
+        """Tokens read and written, once it has ended.
+
+        Of an answer that was given up before its only step nobody knows how much was written: what
+        was expected counts. One that never entered has used none.
+        """
+        if not self.charged:
+            return 0
+        return self.tokens + (self.produced or math.ceil(self.expected))
+
+
+class Department:
+    """Counters and queue of one department.
+
+    The queue is one line per adapter, each first come first served, and a heap of the lines by
+    their oldest request.
+    """
+
+    def __init__(self, name: str, share: Share) -> None:
+        self.name, self.share = name, share
+        #: Service had, over weight: the virtual token counter.
+        self.counter = 0.0
+        self.queued = self.in_engine = 0
+        #: Requests in the engine by adapter, base among them.
+        self.running: Counter[int | None] = Counter()
+        self.adapters_in_flight = 0
+        #: When it last had anything to do with us, and with an adapter, seconds.
+        self.seen_s = self.adapter_seen_s = float("-inf")
+        self._mean_output: float | None = None
+        self._admitted_s: deque[float] = deque(maxlen=_RATE_OVER)
+        self._lines: dict[int | None, deque[Request]] = {}
+        self._heads: list[tuple[int, Request]] = []
+
+    @property
+    def active(self) -> bool:
+        """Whether anything of it waits or runs."""
+        return bool(self.queued or self.in_engine)
+
+    def has_concurrency(self, seats: int) -> bool:
+        """Whether its own bound lets ``seats`` more into the engine; one request always fits."""
+        bound = self.share.concurrency
+        return bound is None or not self.in_engine or self.in_engine + seats <= bound
+
+    def charge(self, service: float) -> None:
+        """Counts service had, in tokens; negative gives back what was charged too early."""
+        self.counter += service / self.share.weight
+
+    def expected_output(self, request: Request) -> float:
+        """Tokens that the request will probably write, all sequences together."""
+        mean = self._mean_output
+        each = request.max_tokens if mean is None else min(mean, request.max_tokens)
+        return request.seats * each
+
+    def learn(self, request: Request) -> None:
+        """Takes note of how long an answer became."""
+        each = request.produced / request.seats
+        old = self._mean_output
+        self._mean_output = each if old is None else old + _NEWEST * (each - old)
+
+    def push(self, request: Request) -> None:
+        """Puts a request at the end of its line."""
+        line = self._lines.setdefault(request.adapter, deque())
+        line.append(request)
+        self.queued += 1
+        if len(line) == 1:
+            self._push_head(request)
+
+    def remove(self, request: Request) -> None:
+        """Takes a request, admitted or gone, out of its line; ``waiting`` is False already."""
+        self.queued -= 1
+        line = self._lines[request.adapter]
+        if line[0] is not request:
+            return  # Not waiting any more: dropped when the line has moved up to it.
+        while line and not line[0].waiting:
+            line.popleft()
+        if line:
+            self._push_head(line[0])
+        else:
+            del self._lines[request.adapter]
+        if not self.queued:
+            self._admitted_s.clear()
+
+    def _push_head(self, request: Request) -> None:
+        # Heads that do not wait any more stay in the heap until they come up.
+        if len(self._heads) > 2 * len(self._lines) + 16:
+            self._heads = [entry for entry in self._heads if entry[1].waiting]
+            heapq.heapify(self._heads)
+        heapq.heappush(self._heads, (request.arrival, request))
+
+    def head(self, adapter: int | None) -> Request | None:
+        """The oldest request for an adapter."""
+        line = self._lines.get(adapter)
+        return line[0] if line else None
+
+    def by_age(self) -> Iterator[Request]:
+        """The oldest request of each line, oldest line first. Nothing may change meanwhile."""
+        heads = self._heads
+        while heads and not heads[0][1].waiting:
+            heapq.heappop(heads)
+        # Walks the heap in order without taking it apart: a handful of steps for the first few.
+        near = [(heads[0][0], 0)] if heads else []
+        while near:
+            _, at = heapq.heappop(near)
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(heads):
+                    heapq.heappush(near, (heads[child][0], child))
+            if heads[at][1].waiting:
+                yield heads[at][1]
+
+    def admitted(self, now_s: float) -> None:
+        """Takes note of the time of an admission."""
+        self._admitted_s.append(now_s)
+
+    def expected_wait_s(self) -> float | None:
+        """How long a new request would wait at the pace of the last admissions, if that is known.
+
+        Only a department that has had a queue all the while has a pace.
+        """
+        times = self._admitted_s
+        if len(times) < _RATE_OVER or not self.queued:
+            return None
+        return (times[-1] - times[0]) / (len(times) - 1) * self.queued

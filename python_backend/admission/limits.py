@@ -1,0 +1,59 @@
+"""What admission may give away: the engine's room, the queue's bounds, each department's share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """What one department gets.
+
+    ``weight`` is its share while others wait too, relative to theirs. ``concurrency`` counts
+    sequences in the engine at once, ``tokens_per_minute`` tokens read and written; None is no
+    bound.
+    """
+
+    weight: float = 1.0
+    concurrency: int | None = None
+    tokens_per_minute: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The room there is.
+
+    Args:
+        seats: sequences in the engine at once (vLLM's ``max_num_seqs``); a request with n
+            sequences takes n.
+        slots: distinct adapters in the engine at once (vLLM's ``max_loras``); base takes none.
+        reserve_seats: seats on top of ``seats`` for departments that have nothing in the engine.
+            The engine is started with room for them: they cost memory for a sequence each, and
+            no throughput.
+        reserve_slots: slots out of ``slots`` that are kept free for departments that have used an
+            adapter within ``memory_s`` and have nothing in the engine. They cost throughput where
+            the others could have filled a batch only with that many adapters more; nothing while
+            there is no such department. One slot is always left.
+        patience: younger requests that may pass one that waits for a slot, before a slot is
+            emptied for it. Below ``seats`` slots are emptied while batches could still be
+            filled; above, the last of a wave waits longer.
+        memory_s: how long a department that has gone is expected back, seconds.
+        max_pending: sequences that wait or run, of all departments.
+        max_pending_per_department: the same, of one.
+        max_pending_tokens: prompt tokens that wait or run, of all departments.
+    """
+
+    seats: int
+    slots: int
+    reserve_seats: int = 1
+    reserve_slots: int = 1
+    patience: int = 16
+    memory_s: float = 600.0
+    max_pending: int = 2048
+    max_pending_per_department: int = 1024
+    max_pending_tokens: int = 4_000_000
+
+    @property
+    def kept_slots(self) -> int:
+        """Slots kept free while somebody is expected."""
+        return max(0, min(self.reserve_slots, self.slots - 1))
