@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -16,6 +17,7 @@ from ensemble.gate import Gate, PolicySource
 from python_backend import runtime
 from python_backend.adapters.catalog import Entry, Snapshot, SnapshotReader, State, publish
 from python_backend.settings import Settings
+from tests.unit.ensemble.tokens import RSA_KEY, pem, section
 
 KEYS = {"fin": "fin-key", "svc": "svc-key", "admin": "admin-key"}
 TICKET_KEY = bytes(range(32))
@@ -126,3 +128,18 @@ def make_gate(tmp_path: Path, policy_path: Path, snapshot: Snapshot) -> Callable
 @pytest.fixture
 def gate(make_gate: Callable[..., Gate]) -> Gate:
     return make_gate()
+
+
+@pytest.fixture
+def make_policy(tmp_path: Path, policy_body: Any) -> Callable[..., Policy]:
+    def build(key: bytes | None = None, *, subject: str | None = None, **changes: Any) -> Policy:
+        (tmp_path / "key.pem").write_bytes(pem(RSA_KEY) if key is None else key)
+        (tmp_path / "key.pem").chmod(0o600)
+        body = {**policy_body, "jwt": section(**changes)}
+        if subject:
+            body["principals"][0]["jwt_subject"] = subject
+        path = tmp_path / "policy.yaml"
+        path.write_text(yaml.safe_dump(body))
+        return load_policy(path)
+
+    return build

@@ -84,7 +84,7 @@ def test_keys_are_found_by_digest_in_either_case(policy_body: Any, tmp_path: Pat
     found = policy.by_key_digest(hashlib.sha256(b"fin-key").digest())
     assert found is not None and found[1].name == "fin-app"
     zeros = policy.by_key_digest(bytes(32))
-    assert zeros is not None and zeros.name == "fin-app"
+    assert zeros is not None and zeros[1].name == "fin-app"
     assert policy.by_key_digest(hashlib.sha256(b"other").digest()) is None
 
 
