@@ -120,7 +120,13 @@ def report(
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:
     shown = Table(title=name, title_justify="left")
     for column in reports.COLUMNS:
-        shown.add_column(column, justify="left" if column in ("department", "what") else "right")
+        words = column in ("department", "what")
+        shown.add_column(
+            column.replace("_", "\n"),
+            justify="left" if words else "right",
+            overflow="fold",
+            min_width=24 if column == "what" else None,
+        )
     for row in rows:
         # Names come from callers: no markup of theirs is looked at.
         shown.add_row(*(str(row[c]).replace("[", r"\[") for c in reports.COLUMNS))
