@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 TYPED := $(wildcard ensemble python_backend tools)
 MODELS := $(wildcard model_repository/*/1/model.py)
 
-.PHONY: help setup demo serve check test test-families clean
+.PHONY: help setup demo serve check test test-families test-compat clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: check demo ## everything: checks, unit, contract, a real server
 
 test-families: setup ## every model family through a real engine (minutes)
 	$(RUN) -m pytest -m families tests/families $(ARGS)
+
+test-compat: demo ## the engine suite on vLLM 0.24, the NGC image's: an environment of its own
+	@$(PYTHON) tools/compat.py $(ARGS)
 
 clean: ## remove .venv, .demo and every cache
 	rm -rf .venv .cache .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

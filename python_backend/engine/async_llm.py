@@ -172,22 +172,22 @@ class AsyncLLMEngine:
             raise InvalidArgument(str(field), "the engine refuses this value") from error
         except EngineDeadError as error:
             raise Unavailable(_GONE, retry_after=30) from error
+        except (ValueError, TypeError) as error:
+            # vLLM 0.24 raises these as they are, 0.32 inside an ``EngineGenerateError``.
+            raise _refused(job, error) from error
         except EngineGenerateError as error:
             self._check_alive()
-            cause = error.__cause__
-            if isinstance(cause, ValueError | TypeError):
-                log.info("request %s refused by the engine: %s", job.uid, cause)
-                raise InvalidArgument(
-                    "sampling_parameters", "the engine refuses these values"
-                ) from error
+            if isinstance(error.__cause__, ValueError | TypeError):
+                raise _refused(job, error.__cause__) from error
             raise
 
     async def _check_output(self, job: Job, *, finished: bool) -> None:
         """Keeps an output from its caller that base or garbage has made in an adapter's name."""
         if (total := self._flag.total()) != self._flag_seen:
-            self._flag_seen = total
             for state in await self._llm.collective_rpc("lora_state"):
                 self._failed.update(state["failed"])
+            # Only now: another job's output may be waiting for the same answer.
+            self._flag_seen = total
         if job.version is not None:
             self._check_not_failed(job.version)
         if not finished:
@@ -255,3 +255,9 @@ class AsyncLLMEngine:
         if llm is not None:
             llm.shutdown()
         self._encoding.shutdown(wait=False, cancel_futures=True)
+
+
+def _refused(job: Job, error: BaseException) -> InvalidArgument:
+    """What vLLM will not take; its text may repeat the prompt and stays in the log."""
+    log.info("request %s refused by the engine: %s", job.uid, error)
+    return InvalidArgument("sampling_parameters", "the engine refuses these values")
