@@ -8,6 +8,7 @@ from typing import Any
 
 from ensemble.identity import Identity
 from python_backend.access_settings import AccessSettings, Control
+from python_backend.adapters.aliases import Route
 from python_backend.errors import NotFound
 from python_backend.ticket import Part
 
@@ -41,7 +42,7 @@ class Enforcement:
     served: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, settings: AccessSettings, aliases: Mapping[str, str]) -> Enforcement:
+    def of(cls, settings: AccessSettings, aliases: Mapping[str, Route]) -> Enforcement:
         """What the settings say."""
         return cls(settings.control, settings.resolved(aliases))
 

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ensemble import chat, sampling
 from ensemble.access import Policy
@@ -15,6 +15,7 @@ from ensemble.enforcement import Enforcement, Trace
 from ensemble.identity import Identity, identify, nobody
 from ensemble.policy_source import PolicySource
 from ensemble.router import route
+from python_backend.adapters.aliases import Chosen, Route
 from python_backend.adapters.catalog import SnapshotReader
 from python_backend.errors import Internal, InvalidArgument, ServingError, Unauthenticated
 from python_backend.messages import Decision, EngineRequest, RawRequest
@@ -62,10 +63,11 @@ class Gate:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._audit = audit or GateAudit(None, settings.access.control)
+        self._access = settings.access
         self._enforcement = Enforcement.of(settings.access, settings.aliases)
+        self._seen: Mapping[str, Route] = settings.aliases
         self._wall_clock = wall_clock
         self._limits = settings.limits
-        self._aliases = settings.aliases
         self._policy_source = policy_source
         self._snapshots = snapshots
         self._key = key
@@ -117,14 +119,15 @@ class Gate:
         prompt = self._prompt(raw, snapshot.model_dir)
         given, lora_name = sampling.requested(raw)
         trace.prompt_sha256 = sha256_hex(prompt.encode("utf-8"))
+        uid = secrets.token_hex(16)
         trace.parts = route(
             raw,
             lora_name,
             principal=principal,
             policy=policy,
             snapshot=snapshot,
-            aliases=self._aliases,
-            enforcement=self._enforcement,
+            aliases=Chosen(snapshot.aliases, uid),
+            enforcement=self._enforced(snapshot.aliases),
             trace=trace,
         )
         request = EngineRequest(
@@ -136,7 +139,7 @@ class Gate:
         ).to_json()
         trace.deadline_s = sampling.deadline_s(raw, self._limits.deadline_s)
         deadline_ns = now_ns + int(trace.deadline_s * 1e9)
-        trace.uid = secrets.token_hex(16)
+        trace.uid = uid
         ticket = Ticket(
             boot_id=self._boot_id,
             audience=ENGINE_AUDIENCE,
@@ -158,6 +161,16 @@ class Gate:
             expires_ns=deadline_ns + _GRACE_NS,
         )
         return Decision(prompt, request, sign(ticket, self._key), sign(cancel, self._key))
+
+    def _enforced(self, aliases: Mapping[str, Route]) -> Enforcement:
+        """What is served by name follows the aliases, which an operator may change any time."""
+        if aliases is not self._seen:
+            try:
+                self._enforcement = Enforcement.of(self._access, aliases)
+            except ValueError as error:
+                log.error("what is served stays as it was: %s", error)
+            self._seen = aliases
+        return self._enforcement
 
     def _prompt(self, raw: RawRequest, model_dir: str) -> str:
         """The prompt, from exactly one of ``text_input`` and ``messages``."""

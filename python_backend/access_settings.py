@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from python_backend.adapters import naming
+from python_backend.adapters.aliases import Route
 
 CONTROL_VARIABLE = "LORA_ACCESS_CONTROL"
 ALLOWED_VARIABLE = "ALLOWED_LORA_IDS"
@@ -37,7 +38,7 @@ class AccessSettings(_Frozen):
                 raise ValueError(f"{name!r} is neither a lora_id nor an alias")
         return names
 
-    def resolved(self, aliases: Mapping[str, str]) -> frozenset[str] | None:
+    def resolved(self, aliases: Mapping[str, Route]) -> frozenset[str] | None:
         """The lora_ids that are served, or None for all.
 
         Raises:
@@ -48,7 +49,11 @@ class AccessSettings(_Frozen):
         for name in self.allowed_lora_ids:
             if name not in aliases and not naming.is_lora_id(name):
                 raise ValueError(f"access.allowed_lora_ids: {name!r} is no lora_id and no alias")
-        return frozenset(aliases.get(name, name) for name in self.allowed_lora_ids)
+        return frozenset(
+            target
+            for name in self.allowed_lora_ids
+            for target in (aliases[name].targets if name in aliases else (name,))
+        )
 
 
 class AuditSettings(_Frozen):

@@ -89,9 +89,8 @@ class EngineServer:
             raise settings.SettingsError(f"adapters.root: {root} is not a folder; make it")
         orphans.claim()
         raw = {**self._model_json(), **config.engine}
-        listed = multi_lora.load(
-            self._version_dir / multi_lora.MULTI_LORA_JSON, config.aliases, root
-        )
+        aliases = {name: route.to for name, route in config.aliases.items()}
+        listed = multi_lora.load(self._version_dir / multi_lora.MULTI_LORA_JSON, aliases, root)
         known = sum(1 for _ in root.iterdir()) + len(listed)
         reserve = config.admission.reserve_seats
         engine_args = arguments.engine_arguments(raw, known, reserve)

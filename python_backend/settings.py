@@ -15,8 +15,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from python_backend.access_settings import AccessSettings, AuditSettings, overridden
-from python_backend.adapters import naming
+from python_backend.adapters.aliases import Route, check_alias
 from python_backend.admission_settings import AdmissionSettings
+from python_backend.signing_settings import SigningSettings
 
 CONFIG_VARIABLE = "LORA_SERVING_CONFIG"
 STATE_VARIABLE = "LORA_STATE_DIR"
@@ -39,6 +40,8 @@ class AdapterSettings(_Frozen):
     max_file_bytes: int = Field(default=2 << 30, gt=0)
     #: How long a new or changed folder must be at rest before it is looked at, seconds.
     settle_s: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    #: Folders that `add` and `update` may copy from; none: only what lies in ``root``.
+    add_from: tuple[Path, ...] = ()
 
 
 class LimitSettings(_Frozen):
@@ -74,8 +77,10 @@ class Settings(_Frozen):
     adapters: AdapterSettings
     #: The policy file: departments, principals, access.
     policy: Path
-    #: Free names for lora_ids: ``{risk_ctrl: fin_risk_v2}``.
-    aliases: dict[str, str] = Field(default_factory=dict)
+    #: Free names for lora_ids: ``{risk_ctrl: fin_risk_v2}``, or with a share for a canary
+    #: ``{risk_ctrl: {to: fin_risk_v2, canary: fin_risk_v3, share: 0.1}}``.
+    aliases: dict[str, Route] = Field(default_factory=dict)
+    signing: SigningSettings = SigningSettings()
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
     admission: AdmissionSettings = AdmissionSettings()
@@ -86,16 +91,9 @@ class Settings(_Frozen):
 
     @field_validator("aliases")
     @classmethod
-    def _aliases(cls, aliases: dict[str, str]) -> dict[str, str]:
-        for alias, target in aliases.items():
-            if not naming.is_alias(alias):
-                raise ValueError(f"{alias!r} is reserved or not a plain ASCII name")
-            if not naming.is_lora_id(target):
-                raise ValueError(f"{alias!r} points to {target!r}, which is not a lora_id")
-            if naming.is_lora_id(alias) and alias != target:
-                # An alias shaped like a lora_id would shadow an adapter of that name, and with it
-                # the access rule written for that adapter.
-                raise ValueError(f"{alias!r} is itself a lora_id; an alias must not look like one")
+    def _aliases(cls, aliases: dict[str, Route]) -> dict[str, Route]:
+        for alias, route in aliases.items():
+            check_alias(alias, route)
         return aliases
 
     @model_validator(mode="after")
@@ -130,6 +128,10 @@ def _resolved(raw: dict[str, Any], folder: Path, state_dir: Path | None) -> dict
     raw = dict(raw)
     if isinstance(adapters := raw.get("adapters"), dict):
         raw["adapters"] = {**adapters, "root": absolute(adapters.get("root"))}
+        if isinstance(folders := adapters.get("add_from"), list):
+            raw["adapters"]["add_from"] = [absolute(path) for path in folders]
+    if isinstance(signing := raw.get("signing"), dict):
+        raw["signing"] = {**signing, "keys_file": absolute(signing.get("keys_file"))}
     raw["policy"] = absolute(raw.get("policy"))
     raw["state_dir"] = state_dir or absolute(raw.get("state_dir") or "state")
     if isinstance(engine := raw.get("engine"), dict):

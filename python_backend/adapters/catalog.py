@@ -10,15 +10,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import os
-import tempfile
 import threading
 from pathlib import Path
 
-from python_backend import runtime
+from python_backend import files, runtime
+from python_backend.adapters.aliases import Route
 from python_backend.errors import Unavailable
 
 SNAPSHOT_FILE = "catalog.json"
+#: How often a gate looks for a newer snapshot, at most, seconds.
+RECHECK_S = 0.2
 
 
 class State(enum.StrEnum):
@@ -58,10 +59,11 @@ class Snapshot:
     model_dir: str
     max_model_len: int
     entries: dict[str, Entry]
+    aliases: dict[str, Route] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         """The snapshot as JSON text."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, default=_plain)
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
@@ -71,12 +73,19 @@ class Snapshot:
             name: Entry(**{**entry, "state": State(entry["state"])})
             for name, entry in body.pop("entries").items()
         }
-        return cls(entries=entries, **body)
+        aliases = {name: Route(**route) for name, route in body.pop("aliases", {}).items()}
+        return cls(entries=entries, aliases=aliases, **body)
 
     def ready(self, lora_id: str) -> Entry | None:
         """The entry of a ready adapter, or None."""
         entry = self.entries.get(lora_id)
         return entry if entry is not None and entry.state is State.READY else None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Route):
+        return value.model_dump()
+    raise TypeError(f"{type(value).__name__} is not part of a snapshot")
 
 
 def publish(run_dir: Path, snapshot: Snapshot) -> None:
@@ -85,16 +94,7 @@ def publish(run_dir: Path, snapshot: Snapshot) -> None:
     Raises:
         OSError: the folder cannot be written; the old snapshot is still whole.
     """
-    handle, temporary = tempfile.mkstemp(dir=run_dir, prefix=".catalog-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(snapshot.to_json())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, run_dir / SNAPSHOT_FILE)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    files.replace(run_dir / SNAPSHOT_FILE, snapshot.to_json())
 
 
 def withdraw(run_dir: Path) -> None:
@@ -111,7 +111,7 @@ class SnapshotReader:
         recheck_s: how often the file and the engine process are looked at, at most, seconds.
     """
 
-    def __init__(self, run_dir: Path, boot_id: str, *, recheck_s: float = 0.2) -> None:
+    def __init__(self, run_dir: Path, boot_id: str, *, recheck_s: float = RECHECK_S) -> None:
         self._path = run_dir / SNAPSHOT_FILE
         self._boot_id = boot_id
         self._recheck_s = recheck_s

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 from python_backend import runtime
-from python_backend.adapters import catalog, scan, staging
+from python_backend.adapters import catalog, decisions, incoming, scan, signing_keys, staging
+from python_backend.adapters.claims import Claims
 from python_backend.adapters.librarian import Librarian
 from python_backend.adapters.retirement import retire
 from python_backend.adapters.scan import Scanned
+from python_backend.adapters.seal import SignaturePolicy
 from python_backend.adapters.shelf import Shelf
 from python_backend.adapters.versions import Versions
 from python_backend.engine.base import Engine, EngineInfo, Version
-from python_backend.settings import Settings
+from python_backend.settings import Settings, SettingsError
 from python_backend.ticket import USE_WITHIN_S
 
 log = logging.getLogger(__name__)
@@ -33,6 +37,9 @@ class Keeper:
         engine: started; ``info`` is what it said.
         loop: the engine's event loop.
         listed: adapters from a ``multi_lora.json``: folder by lora_id, fixed for this start.
+
+    Raises:
+        SettingsError: the keys of signatures, or what operators decided, cannot be read.
     """
 
     def __init__(
@@ -46,31 +53,37 @@ class Keeper:
         listed: Mapping[str, Path],
     ) -> None:
         self._settings, self._engine, self._info, self._loop = settings, engine, info, loop
-        self._boot_id, self._listed = boot_id, listed
+        self._boot_id, self.listed = boot_id, listed
         self.versions = Versions()
-        self._shelf = Shelf(self.versions, self._publish, self._retire)
+        self.book = decisions.Book(settings.state_dir / decisions.FILE)
+        self.claims = Claims()
+        self._signatures = signature_policy(settings)
+        self._retiring: set[tuple[Version, Future[None]]] = set()
+        self.shelf = Shelf(self.versions, self._publish, self._retire)
         self._librarian = Librarian(
             settings.adapters.root,
             settings.staged_dir,
-            self._shelf,
+            self.shelf,
             self._stage,
             settle_s=settings.adapters.settle_s,
+            claims=self.claims,
         )
 
     def open(self) -> dict[str, catalog.Entry]:
         """Judges and stages all there is, publishes the catalog, begins to watch."""
         staging.clean(self._settings.staged_dir)
+        incoming.clean(self._settings.adapters.root)
         found = self._librarian.first_scan(self._scan)
         for line in found.badly_named:
             log.warning("adapter root: %s", line)
-        listed = [self._stage_folder(lora_id, path) for lora_id, path in self._listed.items()]
+        listed = [self.stage_folder(lora_id, path) for lora_id, path in self.listed.items()]
         adapters = [*found.adapters.values(), *listed]
         for scanned in adapters:
             if scanned.path is None:
                 log.warning("adapter %s refused: %s", scanned.entry.lora_id, scanned.entry.reason)
-        self._shelf.update(adapters)
+        self.shelf.update(adapters)
         self._librarian.start()
-        return self._shelf.entries()
+        return self.shelf.entries()
 
     def close(self) -> None:
         """Ends the watching."""
@@ -78,18 +91,26 @@ class Keeper:
 
     def _scan(self) -> scan.ScanResult:
         root, staged = self._settings.adapters.root, self._settings.staged_dir
-        return scan.scan(root, staged, self._info.target, self._settings.adapters.max_file_bytes)
+        limit = self._settings.adapters.max_file_bytes
+        return scan.scan(root, staged, self._info.target, limit, signatures=self._signatures)
 
     def _stage(self, lora_id: str) -> Scanned:
-        return self._stage_folder(lora_id, self._settings.adapters.root / lora_id)
+        return self.stage_folder(lora_id, self._settings.adapters.root / lora_id)
 
-    def _stage_folder(self, lora_id: str, folder: Path) -> Scanned:
+    def stage_folder(self, lora_id: str, folder: Path) -> Scanned:
+        """Judges and stages ``folder`` as ``lora_id``; never raises for what is in it."""
         limit = self._settings.adapters.max_file_bytes
         staged = self._settings.staged_dir
-        return scan.stage_folder(lora_id, folder, staged, self._info.target, limit)
+        target = self._info.target
+        return scan.stage_folder(lora_id, folder, staged, target, limit, self._signatures)
+
+    def retiring(self) -> list[tuple[Version, Future[None]]]:
+        """The versions that are leaving, each with what is done when it has left."""
+        return list(self._retiring)
 
     def _publish(self, entries: dict[str, catalog.Entry]) -> None:
         pid = os.getpid()
+        decided = self.book.current
         snapshot = catalog.Snapshot(
             boot_id=self._boot_id,
             generation=time.time_ns(),
@@ -97,7 +118,8 @@ class Keeper:
             engine_start=runtime.process_start(pid) or "",
             model_dir=self._info.model_dir,
             max_model_len=self._info.max_model_len,
-            entries=entries,
+            entries={name: _decided(entry, decided) for name, entry in entries.items()},
+            aliases=decided.routes(self._settings.aliases),
         )
         catalog.publish(self._settings.run_dir, snapshot)
 
@@ -105,11 +127,36 @@ class Keeper:
         work = retire(
             version,
             self._engine,
-            self._shelf,
+            self.shelf,
             grace_s=USE_WITHIN_S if replaced else _REMOVED_GRACE_S,
             discard=self._discard,
         )
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+        leaving = (version, asyncio.run_coroutine_threadsafe(work, self._loop))
+        self._retiring.add(leaving)
+        leaving[1].add_done_callback(lambda _: self._retiring.discard(leaving))
 
     def _discard(self, digest: str) -> None:
         self._librarian.discard(digest, lambda: not self.versions.has_digest(digest))
+
+
+def _decided(entry: catalog.Entry, decided: decisions.Decisions) -> catalog.Entry:
+    """The entry as gates see it: what an operator has disabled is not ready."""
+    if entry.lora_id not in decided.disabled or entry.state is not catalog.State.READY:
+        return entry
+    return dataclasses.replace(entry, state=catalog.State.DISABLED)
+
+
+def signature_policy(settings: Settings) -> SignaturePolicy:
+    """Which adapters must be signed, with the keys.
+
+    Raises:
+        SettingsError: the keys file cannot be used.
+    """
+    signing = settings.signing
+    if signing.keys_file is None:
+        return SignaturePolicy()
+    try:
+        keys = signing_keys.KeyFile(signing.keys_file)
+    except signing_keys.SigningKeysError as error:
+        raise SettingsError(f"signing.keys_file: {error}") from None
+    return SignaturePolicy(signing.require, keys)

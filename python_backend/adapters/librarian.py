@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -14,6 +15,7 @@ from pathlib import Path
 import watchfiles
 
 from python_backend.adapters import naming, scan
+from python_backend.adapters.claims import Claims
 from python_backend.adapters.rejection import TRANSIENT
 from python_backend.adapters.scan import Scanned
 from python_backend.adapters.settling import Fingerprint, Settling
@@ -59,6 +61,7 @@ class Librarian:
     Args:
         stage: judges and stages one folder by its lora_id; never raises.
         settle_s: how long a folder must be at rest before it is judged, seconds.
+        claims: adapters that somebody else is changing are left alone meanwhile.
     """
 
     def __init__(
@@ -69,7 +72,10 @@ class Librarian:
         stage: Callable[[str], Scanned],
         *,
         settle_s: float = 1.0,
+        claims: Claims | None = None,
     ) -> None:
+        self._claims = Claims() if claims is None else claims
+        self._gone: set[str] = set()
         self._root, self._staged_root, self._shelf, self._stage = root, staged_root, shelf, stage
         self._settle_s = settle_s
         self._settling = Settling(settle_s)
@@ -148,17 +154,39 @@ class Librarian:
             return
         changes = self._settling.observe(seen, time.monotonic())
         self._unsettled = changes.unsettled
-        if changes.gone:
-            log.info("adapters gone from the root: %s", ", ".join(changes.gone))
-            self._shelf.update((), changes.gone)
+        self._gone.update(changes.gone)
+        if self._gone:
+            self._take_gone()
         for lora_id in changes.settled:
-            scanned = self._stage(lora_id)
-            self._settling.judged(lora_id, seen[lora_id])
-            if _transient(scanned):
-                self._settling.again(lora_id)
-            log.info("adapter %s: %s %s", lora_id, scanned.entry.state, scanned.entry.reason)
-            # Each at once: a large one must not keep the small ones before it waiting.
-            self._shelf.update([scanned])
+            with self._claims.attempt(lora_id) as claimed:
+                if not claimed or not os.path.lexists(self._root / lora_id):
+                    self._unsettled = True
+                    continue
+                self._judge(lora_id, seen[lora_id])
+
+    def _take_gone(self) -> None:
+        with contextlib.ExitStack() as claims:
+            free = [
+                lora_id
+                for lora_id in sorted(self._gone)
+                if claims.enter_context(self._claims.attempt(lora_id))
+            ]
+            # It may have been replaced since it was looked at: then it is new, not gone.
+            gone = [name for name in free if not os.path.lexists(self._root / name)]
+            if gone:
+                log.info("adapters gone from the root: %s", ", ".join(gone))
+                self._shelf.update((), gone)
+            self._gone.difference_update(free)
+        self._unsettled = self._unsettled or bool(self._gone)
+
+    def _judge(self, lora_id: str, seen: Fingerprint) -> None:
+        scanned = self._stage(lora_id)
+        self._settling.judged(lora_id, seen)
+        if _transient(scanned):
+            self._settling.again(lora_id)
+        log.info("adapter %s: %s %s", lora_id, scanned.entry.state, scanned.entry.reason)
+        # Each at once: a large one must not keep the small ones before it waiting.
+        self._shelf.update([scanned])
 
     def _discard(self) -> None:
         while not self._discarded.empty():

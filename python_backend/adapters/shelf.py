@@ -67,6 +67,15 @@ class Shelf:
         for version, replaced in retired:
             self._retire(version, replaced)
 
+    def publish(self) -> None:
+        """Publishes the entries again, for what is published beside them.
+
+        Raises:
+            OSError: the snapshot could not be written.
+        """
+        with self._lock:
+            self._publish(dict(self._entries))
+
     def release(self, version: Version) -> Released:
         """Takes a retired version's id out of use, unless it is in use or on offer again."""
         with self._lock:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from python_backend.adapters.usage import Usage
 from python_backend.engine.base import Version
 from python_backend.errors import NotFound
 
@@ -28,6 +30,8 @@ class Versions:
         self._ids = itertools.count(1)
         self._known: dict[tuple[str, str], Version] = {}
         self._leases: Counter[int] = Counter()
+        #: By lora_id, in seconds of the monotonic clock.
+        self.usage = Usage()
 
     def register(self, lora_id: str, digest: str, path: Path) -> Version:
         """The version of this content; the same object for the same content."""
@@ -62,6 +66,7 @@ class Versions:
         with self._lock:
             version = self.get(lora_id, digest)
             self._leases[version.int_id] += 1
+        self.usage.note(lora_id, time.monotonic())
         try:
             yield version
         finally:

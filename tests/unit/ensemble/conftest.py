@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -113,7 +114,8 @@ def make_gate(tmp_path: Path, policy_path: Path, snapshot: Snapshot) -> Callable
         )
         settings.run_dir.mkdir(parents=True, exist_ok=True)
         if published:
-            publish(settings.run_dir, snapshot)
+            aliases = settings.aliases
+            publish(settings.run_dir, dataclasses.replace(snapshot, aliases=aliases))
         return Gate(
             settings,
             PolicySource(policy_path),

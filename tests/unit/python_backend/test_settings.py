@@ -33,7 +33,7 @@ def test_paths_are_relative_to_the_file(path: Path) -> None:
     assert found.run_dir == folder / "state" / "run"
     assert found.staged_dir == folder / "state" / "staged"
     assert found.engine == {"model": str(folder / "model"), "tokenizer": "org/name", "max_loras": 4}
-    assert found.aliases == {"risk_ctrl": "fin_risk_v2"}
+    assert {name: route.to for name, route in found.aliases.items()} == {"risk_ctrl": "fin_risk_v2"}
     assert (found.limits.max_tokens, found.limits.default_max_tokens) == (64, 16)
 
 
