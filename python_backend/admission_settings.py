@@ -23,6 +23,9 @@ class AdmissionSettings(BaseModel):
     memory_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
     #: Younger requests that may pass one that waits for a slot; None for ``max_num_seqs``.
     patience: int | None = Field(default=None, ge=0)
+    #: How late a request for an adapter without a slot may become because requests that need no
+    #: switch are let pass, in admissions.
+    affinity: int = 0
     #: Sequences of one department in the engine and in front of it; beyond, ``overloaded``.
     max_pending_per_department: int = Field(default=1024, gt=0)
     #: Prompt tokens in the engine and in front of it; beyond, ``overloaded``.
@@ -38,6 +41,7 @@ class AdmissionSettings(BaseModel):
             reserve_seats=self.reserve_seats,
             reserve_slots=self.reserve_slots,
             patience=seats if self.patience is None else self.patience,
+            affinity=self.affinity,
             memory_s=self.memory_s,
             max_pending=max_pending,
             max_pending_per_department=self.max_pending_per_department,

@@ -33,7 +33,9 @@ class Request:
     max_tokens: int
     #: Its place in the order of arrival.
     arrival: int = 0
-    #: Number of admissions behind which it has been passed by more than patience allows.
+    #: Number of admissions behind which its turn has come by its department's share.
+    turn: float = 0.0
+    #: Number of admissions behind which it is overdue.
     due: float = 0.0
     waiting: bool = False
     running: bool = False
@@ -132,6 +134,11 @@ class Department:
             self._heads = [entry for entry in self._heads if entry[1].waiting]
             heapq.heapify(self._heads)
         heapq.heappush(self._heads, (request.arrival, request))
+
+    @property
+    def lines(self) -> int:
+        """How many adapters, base among them, have requests waiting."""
+        return len(self._lines)
 
     def head(self, adapter: int | None) -> Request | None:
         """The oldest request for an adapter."""

@@ -34,9 +34,13 @@ class Limits:
             adapter within ``memory_s`` and have nothing in the engine. They cost throughput where
             the others could have filled a batch only with that many adapters more; nothing while
             there is no such department. One slot is always left.
-        patience: younger requests that may pass one that waits for a slot, before a slot is
-            emptied for it. Below ``seats`` slots are emptied while batches could still be
-            filled; above, the last of a wave waits longer.
+        patience: admissions by which a request that waits for a slot may be late, before a slot
+            is emptied for it; as many again for each ``slots`` adapters of its department that
+            wait already. Below ``seats`` slots are emptied while batches could still be filled;
+            above, the last of a round waits longer.
+        affinity: how late a request may become because others that need no switch are let pass
+            although there is a slot for it, in admissions; may be negative. What it saves in
+            switches it costs in waiting.
         memory_s: how long a department that has gone is expected back, seconds.
         max_pending: sequences that wait or run, of all departments.
         max_pending_per_department: the same, of one.
@@ -48,6 +52,7 @@ class Limits:
     reserve_seats: int = 1
     reserve_slots: int = 1
     patience: int = 16
+    affinity: int = 0
     memory_s: float = 600.0
     max_pending: int = 2048
     max_pending_per_department: int = 1024

@@ -8,13 +8,15 @@ department that begins to wait is lifted to the least counter of those that wait
 ask for earns it no credit.
 
 Within a department: first come, first served, except that a request whose adapter has a slot may
-pass one that would need a switch. At most ``slots`` adapters are in flight, so vLLM's scheduler
-never skips a request.
+pass one that would need a switch and is not late yet (``affinity``). At most ``slots`` adapters are
+in flight, so vLLM's scheduler never skips a request.
 
-Nobody starves. A request is overdue when ``patience`` more admissions have gone by than stood
-before it by its department's share. The oldest overdue request of an adapter without a slot gets
-the next slot that becomes free, departments that hold fewer slots for their weight first, and if
-none is free a slot is emptied: its adapter gets no new requests until its last one ends.
+Nobody starves. A request's turn comes when as many have been admitted as stood before it by its
+department's share. It is overdue ``patience`` admissions later, and ``patience`` more for each
+round of slots that its department's other adapters fill before it. The oldest overdue request of
+an adapter without a slot gets the next slot that becomes free, departments that hold fewer slots
+for their weight first, and if none is free a slot is emptied: its adapter gets no new requests
+until its last one ends.
 """
 
 from __future__ import annotations
@@ -42,6 +44,11 @@ class Scheduler:
         self._arrivals = 0
         #: The counter of the last department whose queue became empty: where a newcomer begins.
         self._floor = 0.0
+
+    @property
+    def switches(self) -> int:
+        """How often an adapter took another one's slot, as far as we know."""
+        return self.slots.switches
 
     def set_shares(self, shares: Mapping[str, Share]) -> None:
         """Takes over a changed policy; a department that it does not name has the default."""
@@ -73,7 +80,9 @@ class Scheduler:
         weights = sum(d.share.weight for d in self._departments.values() if d.active)
         weight = department.share.weight
         others = max(1.0, (weights + (0 if department.active else weight)) / weight)
-        request.due = self.admissions + department.queued * others + self.limits.patience
+        request.turn = self.admissions + department.queued * others
+        rounds = 1 + department.lines // self.limits.slots
+        request.due = request.turn + self.limits.patience * rounds
         department.push(request)
         department.seen_s = now_s
         if request.adapter is not None:
@@ -124,14 +133,14 @@ class Scheduler:
         if not department.active:
             self._forget(now_s)
 
-    def overtaken(self, request: Request) -> bool:
+    def overdue(self, request: Request) -> bool:
         """Whether more have passed a waiting request than patience allows."""
         return self.admissions >= request.due
 
     def next_adapters(self, count: int) -> list[int]:
         """Adapters without a slot that will be given one next: worth preparing."""
         heads = [head for d in self._departments.values() if d.queued for head in d.by_age()]
-        heads.sort(key=lambda head: head.due)
+        heads.sort(key=lambda head: head.turn)
         wanted = dict.fromkeys(
             head.adapter
             for head in heads
@@ -191,7 +200,7 @@ class Scheduler:
             held = department.adapters_in_flight / department.share.weight
             room = self.limits.slots
             for head in department.by_age():
-                if not self.overtaken(head) or not room:
+                if not self.overdue(head) or not room:
                     break
                 if not department.has_concurrency(head.seats):
                     break
@@ -228,7 +237,7 @@ class Scheduler:
                 continue
             if self._fits(department, request):
                 return request
-            if self.overtaken(request):
+            if self.overdue(request):
                 return None  # Several seats at once: they are saved up for it.
         return None
 
@@ -252,8 +261,9 @@ class Scheduler:
                 break
             if head.adapter is None or slots.is_resident(head.adapter):
                 continue
-            # It needs a slot: at once if nobody is put out, else when enough have passed it.
-            if best is None or slots.untouched or self.overtaken(head):
+            # It puts out another adapter: those that would not may pass it until it is late.
+            late = self.admissions >= head.turn + self.limits.affinity
+            if best is None or slots.untouched or late:
                 return head
             break
         return best

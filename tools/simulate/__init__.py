@@ -1,0 +1,1 @@
+"""``python -m tools simulate``: the server's admission over a simulated engine."""
