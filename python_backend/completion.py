@@ -76,6 +76,35 @@ class Responder(Protocol):
         """The end, with nothing more to say."""
 
 
+class Once:
+    """A responder that ends once: what comes after the end (a late cancel, say) is dropped."""
+
+    def __init__(self, responder: Responder) -> None:
+        self._responder, self._ended = responder, False
+
+    def accept(self) -> None:
+        """See ``Responder``."""
+        self._responder.accept()
+
+    def send(self, answer: Answer, returns: tuple[str, ...]) -> None:
+        """See ``Responder``."""
+        if not self._ended:
+            self._ended = answer.final
+            self._responder.send(answer, returns)
+
+    def fail(self, error: ServingError) -> None:
+        """See ``Responder``."""
+        if not self._ended:
+            self._ended = True
+            self._responder.fail(error)
+
+    def done(self) -> None:
+        """See ``Responder``."""
+        if not self._ended:
+            self._ended = True
+            self._responder.done()
+
+
 class Tally:
     """A responder that counts what passes through it.
 

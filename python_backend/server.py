@@ -16,6 +16,8 @@ from typing import Any
 from python_backend import presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
+from python_backend.admin.desk import Desk
+from python_backend.admin.engine_view import EngineView
 from python_backend.admission import Admission, gauges, shares
 from python_backend.audit.completions import AuditSink, open_sink
 from python_backend.completion import Responder
@@ -63,6 +65,7 @@ class EngineServer:
         self._engine: Engine | None = None
         self._keeper: Keeper | None = None
         self._service: GenerateService | None = None
+        self._desk: Desk | None = None
         self._watchdog: Watchdog | None = None
         self._shares: Future[None] | None = None
         self._sink: AuditSink | None = None
@@ -112,6 +115,16 @@ class EngineServer:
         admission = self._new_admission(info, metrics)
         self._service = GenerateService(
             engine, info, keeper.versions, admission, key=key, boot_id=boot_id, sink=self._sink
+        )
+        self._service.desk = self._desk = Desk(
+            keeper,
+            engine,
+            info,
+            config.adapters,
+            boot_id=boot_id,
+            view=EngineView(engine.state),
+            heals=lambda: engine.heals,
+            cancel=self._service.cancel_request,
         )
         self._watch(self._service, engine)
         ready = sum(entry.state is catalog.State.READY for entry in entries.values())
@@ -195,6 +208,8 @@ class EngineServer:
             return
         if self._watchdog is not None:
             self._wait(self._watchdog.stop())
+        if self._desk is not None:
+            self._wait(self._desk.stop())
         if self._keeper is not None:
             self._keeper.close()
         if self._service is not None:

@@ -13,14 +13,16 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Protocol, cast
 
+from python_backend import answers
 from python_backend import ticket as tickets
 from python_backend.adapters.naming import BASE
 from python_backend.adapters.versions import Versions
+from python_backend.admin.commands import Command
 from python_backend.admission import Admission, Place
-from python_backend.completion import CompletionSink, NoSink, Responder, Tally
-from python_backend.engine.base import Engine, EngineInfo, Job, Step, Version
+from python_backend.completion import CompletionSink, NoSink, Once, Responder, Tally
+from python_backend.engine.base import Engine, EngineInfo, Job, Version
 from python_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -48,29 +50,11 @@ class Call:
     early_accept: bool = False
 
 
-class _Once:
-    """A responder that ends once: what comes after the end (a late cancel, say) is dropped."""
+class AdminDesk(Protocol):
+    """Whoever carries out what operators ask for (see ``admin.desk``)."""
 
-    def __init__(self, responder: Responder) -> None:
-        self._responder, self._ended = responder, False
-
-    def accept(self) -> None:
-        self._responder.accept()
-
-    def send(self, answer: Answer, returns: tuple[str, ...]) -> None:
-        if not self._ended:
-            self._ended = answer.final
-            self._responder.send(answer, returns)
-
-    def fail(self, error: ServingError) -> None:
-        if not self._ended:
-            self._ended = True
-            self._responder.fail(error)
-
-    def done(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._responder.done()
+    async def answer(self, command: Command, ticket: Ticket) -> str:
+        """What came of it, as JSON. Raises ``ServingError``."""
 
 
 class GenerateService:
@@ -104,6 +88,9 @@ class GenerateService:
         # One prompt of a department at a time: the tokenizer's thread is no queue of its own.
         self._encoding: dict[str, asyncio.Lock] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._departments: dict[str, str] = {}
+        #: Set before the first call; without one, operators are not answered.
+        self.desk: AdminDesk | None = None
         self._cancelled_early: dict[str, None] = {}
         self._stopping = False
         self._failure: ServingError | None = None
@@ -116,12 +103,15 @@ class GenerateService:
     async def handle(self, call: Call, responder: Responder) -> None:
         """Answers one call. Never raises."""
         tally = Tally(responder, self._clock_ns)
-        responder = _Once(tally)
+        responder = Once(tally)
         try:
             ticket = tally.ticket = self._check(call)
             if ticket.operation == "cancel":
                 self._cancel(ticket.uid)
                 responder.done()
+            elif ticket.operation == "admin":
+                self._sink.check()
+                await self._administer(call, ticket, responder)
             else:
                 self._sink.check()
                 await self._generate(call, ticket, responder)
@@ -140,8 +130,6 @@ class GenerateService:
 
     def _check(self, call: Call) -> Ticket:
         operation = tickets.peek(call.ticket).operation
-        if operation not in ("generate", "cancel"):
-            raise tickets.InvalidTicket("operation")
         now_ns = self._clock_ns()
         ticket = tickets.verify(
             call.ticket,
@@ -166,6 +154,29 @@ class GenerateService:
         if len(self._cancelled_early) > _EARLY_CANCELS:
             self._cancelled_early.pop(next(iter(self._cancelled_early)))
 
+    def cancel_request(self, uid: str, department: str | None) -> bool:
+        """Cancels a request of ``department`` (None: of anybody); whether there was one."""
+        owner = self._departments.get(uid)
+        if owner is None or department not in (None, owner):
+            return False
+        return self._running[uid].cancel()
+
+    async def _administer(self, call: Call, ticket: Ticket, responder: Responder) -> None:
+        if self.desk is None:
+            raise tickets.InvalidTicket("operation")
+        if self._stopping or self._failure is not None:
+            raise self._failure or Unavailable("the engine is not ready.", retry_after=5)
+        if call.early_accept:
+            responder.accept()
+        self._running[ticket.uid] = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            command = Command.from_json(call.request.decode("utf-8"))
+            result = await self.desk.answer(command, ticket)
+        finally:
+            del self._running[ticket.uid]
+        served = f"admin:{command.op}"
+        responder.send(Answer((Sequence(result),), 0, served, ticket.uid, final=True), ())
+
     async def _generate(self, call: Call, ticket: Ticket, responder: Responder) -> None:
         if self._failure is not None:
             raise self._failure
@@ -175,12 +186,15 @@ class GenerateService:
             del self._cancelled_early[ticket.uid]
             raise Cancelled("the request was cancelled.")
         self._running[ticket.uid] = cast("asyncio.Task[None]", asyncio.current_task())
+        self._departments[ticket.uid] = ticket.department
         try:
             left_s = (ticket.deadline_ns - self._clock_ns()) / 1e9
             if left_s <= 0:
                 raise DeadlineExceeded("the deadline has passed.")
             async with asyncio.timeout(left_s):
-                request = _with_logprobs(EngineRequest.from_json(call.request.decode("utf-8")))
+                request = answers.with_logprobs(
+                    EngineRequest.from_json(call.request.decode("utf-8"))
+                )
                 seats = int(request.sampling.get("n", 1))
                 with self._admission.place(ticket.department, seats) as place:
                     if call.early_accept:
@@ -192,7 +206,7 @@ class GenerateService:
             log.info("[vllm] Successfully cancelled the request")
             raise
         finally:
-            del self._running[ticket.uid]
+            del self._running[ticket.uid], self._departments[ticket.uid]
 
     async def _run(
         self,
@@ -227,7 +241,7 @@ class GenerateService:
             async for step in steps:
                 finished = step.finished
                 place.produced(sum(part.num_tokens for part in step.sequences.values()))
-                answer = _answer(step, job.request, prefix, served, job.uid)
+                answer = answers.answer(step, job.request, prefix, served, job.uid)
                 responder.send(answer, job.request.returns)
         if not finished:
             raise Unavailable("the engine ended the request early.", retry_after=5)
@@ -275,21 +289,3 @@ class GenerateService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _with_logprobs(request: EngineRequest) -> EngineRequest:
-    """vLLM adds up log-probabilities only where some are asked for; 0 is the chosen token's own.
-
-    Without them the cumulative one would be NaN, which no JSON parser takes from ``/generate``.
-    """
-    if "cumulative_logprob" not in request.returns or "logprobs" in request.sampling:
-        return request
-    return dataclasses.replace(request, sampling={**request.sampling, "logprobs": 0})
-
-
-def _answer(step: Step, request: EngineRequest, prefix: str, served: str, uid: str) -> Answer:
-    count = int(request.sampling.get("n", 1))
-    sequences = [step.sequences.get(index, Sequence()) for index in range(count)]
-    if prefix:
-        sequences = [dataclasses.replace(s, text=prefix + s.text) for s in sequences]
-    return Answer(tuple(sequences), step.num_input_tokens, served, uid, step.finished)

@@ -7,13 +7,15 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 
 from python_backend import runtime
 from python_backend.adapters import catalog, decisions, incoming, scan, signing_keys, staging
+from python_backend.adapters.aliases import Route
 from python_backend.adapters.claims import Claims
+from python_backend.adapters.decisions import Decisions
 from python_backend.adapters.librarian import Librarian
 from python_backend.adapters.retirement import retire
 from python_backend.adapters.scan import Scanned
@@ -85,6 +87,21 @@ class Keeper:
         self._librarian.start()
         return self.shelf.entries()
 
+    def routes(self) -> dict[str, Route]:
+        """All aliases as they stand."""
+        return self.book.current.routes(self._settings.aliases)
+
+    def decide(self, change: Callable[[Decisions], Decisions]) -> bool:
+        """Writes an operator's decision down, then publishes it; whether anything changed.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        changed = self.book.change(change)
+        if changed:
+            self.shelf.publish()
+        return changed
+
     def close(self) -> None:
         """Ends the watching."""
         self._librarian.stop()
@@ -119,7 +136,7 @@ class Keeper:
             model_dir=self._info.model_dir,
             max_model_len=self._info.max_model_len,
             entries={name: _decided(entry, decided) for name, entry in entries.items()},
-            aliases=decided.routes(self._settings.aliases),
+            aliases=self.routes(),
         )
         catalog.publish(self._settings.run_dir, snapshot)
 
@@ -139,7 +156,7 @@ class Keeper:
         self._librarian.discard(digest, lambda: not self.versions.has_digest(digest))
 
 
-def _decided(entry: catalog.Entry, decided: decisions.Decisions) -> catalog.Entry:
+def _decided(entry: catalog.Entry, decided: Decisions) -> catalog.Entry:
     """The entry as gates see it: what an operator has disabled is not ready."""
     if entry.lora_id not in decided.disabled or entry.state is not catalog.State.READY:
         return entry

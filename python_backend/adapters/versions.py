@@ -57,8 +57,11 @@ class Versions:
         return version
 
     @contextmanager
-    def lease(self, lora_id: str, digest: str) -> Iterator[Version]:
+    def lease(self, lora_id: str, digest: str, *, used: bool = True) -> Iterator[Version]:
         """The version that a ticket names, kept for as long as the block runs.
+
+        Args:
+            used: whether it counts as a use.
 
         Raises:
             NotFound: it has gone since the gate decided.
@@ -66,7 +69,8 @@ class Versions:
         with self._lock:
             version = self.get(lora_id, digest)
             self._leases[version.int_id] += 1
-        self.usage.note(lora_id, time.monotonic())
+        if used:
+            self.usage.note(lora_id, time.monotonic())
         try:
             yield version
         finally:
@@ -82,6 +86,11 @@ class Versions:
                 return False
             self._known.pop((version.lora_id, version.digest), None)
             return True
+
+    def int_ids(self) -> dict[tuple[str, str], int]:
+        """The id of each version, by lora_id and digest."""
+        with self._lock:
+            return {key: version.int_id for key, version in self._known.items()}
 
     def has_digest(self, digest: str) -> bool:
         """Whether any version has this content."""

@@ -1,0 +1,89 @@
+"""What ``list`` and ``status`` show. Pure: state and time are arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from python_backend.adapters import naming
+from python_backend.adapters.catalog import Entry, State
+from python_backend.adapters.decisions import Decisions
+from python_backend.adapters.usage import Usage
+from python_backend.engine.base import Version
+
+
+@dataclasses.dataclass(frozen=True)
+class Residents:
+    """Ids of the versions in the engine's slots and in its host cache."""
+
+    slots: frozenset[int] = frozenset()
+    host: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Residents:
+        """From what a worker says of itself (``AsyncLLMEngine.state``)."""
+        slots = frozenset(int(found) for found in state.get("slots", ()) if found is not None)
+        return cls(slots, frozenset(int(found) for found in state.get("host", ())))
+
+    def tiers(self, int_id: int) -> list[str]:
+        """Where a version's weights lie, the fastest place first. A staged copy is on disk."""
+        found = [("slot", int_id in self.slots), ("host", int_id in self.host)]
+        return [name for name, there in found if there] + ["disk"]
+
+
+def rows(
+    entries: Iterable[Entry],
+    retiring: Iterable[Version],
+    decided: Decisions,
+    usage: Usage,
+    int_ids: Mapping[tuple[str, str], int],
+    residents: Residents,
+    now_s: float,
+) -> list[dict[str, Any]]:
+    """One row for each adapter, by name, and one for each version that is leaving.
+
+    Args:
+        int_ids: the engine's id of each version, by lora_id and digest.
+        now_s: the clock that ``usage`` was noted by, seconds.
+    """
+    found = [
+        _row(entry, decided, usage, int_ids.get((entry.lora_id, entry.digest)), residents, now_s)
+        for entry in entries
+    ]
+    for version in retiring:
+        entry = Entry(version.lora_id, State.REMOVING, version.digest)
+        found.append(_row(entry, decided, usage, version.int_id, residents, now_s))
+    return sorted(found, key=lambda row: (row["lora_id"], row["state"] == State.REMOVING))
+
+
+def _row(
+    entry: Entry,
+    decided: Decisions,
+    usage: Usage,
+    int_id: int | None,
+    residents: Residents,
+    now_s: float,
+) -> dict[str, Any]:
+    uses, last_s = usage.of(entry.lora_id)
+    disabled = entry.lora_id in decided.disabled and entry.state is State.READY
+    return {
+        "lora_id": entry.lora_id,
+        "state": State.DISABLED if disabled else entry.state,
+        "digest": entry.digest,
+        "department": naming.department_of(entry.lora_id),
+        "rank": entry.rank,
+        "size_bytes": entry.size_bytes,
+        "tiers": [] if int_id is None else residents.tiers(int_id),
+        "uses": uses,
+        "last_use_s_ago": None if last_s is None else round(now_s - last_s, 3),
+        "pinned": entry.lora_id in decided.pinned,
+        "reason": entry.reason,
+    }
+
+
+def counts(listed: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Adapters by state, every state named."""
+    found = Counter(str(row["state"]) for row in listed)
+    return {state.value: found[state.value] for state in State}
