@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Sequence
@@ -95,6 +96,9 @@ class AsyncLLMEngine:
         except EngineStartError:
             await self.stop()
             raise
+        target = dataclasses.replace(
+            target, per_module_scaling=all(found["per_module_scaling"] for found in workers)
+        )
         return EngineInfo(
             engine_version=str(__version__),
             model_dir=str(config.tokenizer or config.model),

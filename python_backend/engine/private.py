@@ -176,6 +176,13 @@ def kv_caches(worker: Any) -> list[torch.Tensor]:
     return flat
 
 
+def per_module_scaling() -> bool:
+    """Whether this vLLM honours ``rank_pattern`` and ``alpha_pattern`` (0.32 does, 0.24 not)."""
+    from vllm.lora.peft_helper import PEFTHelper
+
+    return hasattr(PEFTHelper, "get_rank_and_scaling")
+
+
 def cpu_wrapper_class() -> type[Any] | None:
     """The class through which vLLM's CPU platform computes LoRA products."""
     try:

@@ -29,7 +29,8 @@ class LoraWorkerExtension:
             ``missing``: private names this vLLM lacks (what needs them was not installed);
             ``layers``: every layer that takes an adapter; ``renames``: prefix renames;
             ``refused``: layers that take none rightly, with the reason;
-            ``slot_bytes``: bytes of all slots; ``on_cpu``; ``cpu_kernels``: whether repaired.
+            ``slot_bytes``: bytes of all slots; ``per_module_scaling``: see ``Target``;
+            ``on_cpu``; ``cpu_kernels``: whether repaired.
         """
         orphans.end_with_owner()
         internals = private.Internals.of(self)
@@ -45,6 +46,7 @@ class LoraWorkerExtension:
             "renames": list(internals.renames()) if complete else [],
             "refused": internals.refusals() if complete else {},
             "slot_bytes": internals.slot_bytes() if complete else 0,
+            "per_module_scaling": private.per_module_scaling(),
             "on_cpu": on_cpu(self),
             "cpu_kernels": self._lora_repaired,
         }
