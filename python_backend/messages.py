@@ -83,6 +83,15 @@ ENGINE_OUTPUTS: tuple[TensorSpec, ...] = (
 )
 
 
+#: ``command`` and ``result`` are JSON objects (see ``admin.commands``).
+ADMIN_INPUTS: tuple[TensorSpec, ...] = (
+    TensorSpec("command", "STRING", optional=False),
+    TensorSpec("credential", "STRING"),
+)
+
+ADMIN_OUTPUTS: tuple[TensorSpec, ...] = (TensorSpec("result", "STRING"),)
+
+
 @dataclasses.dataclass(frozen=True)
 class RawRequest:
     """A caller's request as it came over the wire; nothing in it is trusted.

@@ -70,6 +70,15 @@ def read_raw(request: Any, *, can_stream: bool) -> RawRequest:
     )
 
 
+def read_command(request: Any) -> bytes:
+    """An operator's command, as it came.
+
+    Raises:
+        InvalidArgument: it is not exactly one.
+    """
+    return _text(request, "command") or b""
+
+
 def read_call(request: Any) -> Call:
     """What reached the engine model; never fails, since whoever called must get an answer.
 

@@ -21,6 +21,7 @@ TABLES: dict[str, Tables] = {
     "lora_stream": PUBLIC,
     "lora_infer": PUBLIC,
     "lora_gate": (messages.GATE_INPUTS, messages.GATE_OUTPUTS),
+    "lora_admin": (messages.ADMIN_INPUTS, messages.ADMIN_OUTPUTS),
     "vllm_lora": (messages.ENGINE_INPUTS, messages.ENGINE_OUTPUTS),
 }
 #: Set by the BLS doors and by nobody else: no ensemble maps them.
@@ -81,7 +82,13 @@ def test_shape_of_the_models(model: str) -> None:
 
 @pytest.mark.parametrize(
     ("model", "decoupled"),
-    [("lora_gate", False), ("vllm_lora", True), ("lora_stream", True), ("lora_infer", False)],
+    [
+        ("lora_gate", False),
+        ("vllm_lora", True),
+        ("lora_stream", True),
+        ("lora_infer", False),
+        ("lora_admin", False),
+    ],
 )
 def test_decoupled(model: str, decoupled: bool) -> None:
     assert config(model).model_transaction_policy.decoupled is decoupled
