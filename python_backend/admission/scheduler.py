@@ -112,11 +112,13 @@ class Scheduler:
 
     def leave(self, request: Request, now_s: float) -> None:
         """A request ends, or goes away while it waits. Only the first call does anything."""
+        if not (request.waiting or request.running):
+            return
         department = self._departments[request.department]
         if request.waiting:
             request.waiting = False
             self._dequeue(department, request)
-        elif request.running:
+        else:
             request.running = False
             # A whole answer tells what it wrote when it ends; given up before, its charge stands.
             if request.produced:
@@ -127,8 +129,6 @@ class Scheduler:
             department.running[request.adapter] -= 1
             if request.adapter is not None and self.slots.leave(request.adapter, department.name):
                 department.adapters_in_flight -= 1
-        else:
-            return
         department.seen_s = now_s
         if not department.active:
             self._forget(now_s)
