@@ -12,7 +12,9 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -27,6 +29,8 @@ HEARTBEAT_S = 1.0
 #: Seconds without one after which such a process counts as hung. Long: on an overloaded machine
 #: an event loop may well rest for seconds, and a restart costs more than the wait.
 SILENCE_S = 60.0
+#: Seconds a model's process has to end by itself once its server has died.
+GRACE_S = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +107,29 @@ class Presence:
         """The model ends in order: its process will be missed by nobody."""
         with contextlib.suppress(OSError):
             self._path.unlink()
+
+
+def announce(run_dir: Path, model: str, *, heartbeat: bool = False) -> Presence:
+    """The record of a model's process, which from now on also ends when its server has died.
+
+    Triton's stub looks after its server too, but waits for ever for a lock that a killed server
+    held.
+    """
+    end_with(os.getppid(), GRACE_S)
+    return Presence(run_dir, model, heartbeat=heartbeat)
+
+
+def end_with(pid: int, grace_s: float) -> None:
+    """Kills this process when that one has been gone for ``grace_s`` seconds."""
+    start = runtime.process_start(pid)
+
+    def watch() -> None:
+        while runtime.process_start(pid) == start:
+            time.sleep(0.5)
+        time.sleep(grace_s)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="server-watch", daemon=True).start()
 
 
 def lost(run_dir: Path, boot_id: str, models: Collection[str] = ()) -> list[Lost]:

@@ -157,7 +157,7 @@ class EngineServer:
     def _watch(self, service: GenerateService, engine: Engine) -> None:
         run_dir = self._settings.run_dir
         watchdog = Watchdog(
-            presence.Presence(run_dir, self._options.name, heartbeat=True),
+            presence.announce(run_dir, self._options.name, heartbeat=True),
             alive=lambda: engine.alive,
             given_up=presence.Watch(run_dir, (presence.SERVER,)).lost,
             fail=service.fail_all,

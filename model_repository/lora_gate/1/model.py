@@ -12,7 +12,7 @@ import logging  # noqa: E402
 from ensemble.gate_server import GateServer  # noqa: E402
 from python_backend import runtime, settings  # noqa: E402
 from python_backend.errors import Internal, ServingError  # noqa: E402
-from python_backend.presence import Presence  # noqa: E402
+from python_backend.presence import announce  # noqa: E402
 from python_backend.wire import logs, reading, writing  # noqa: E402
 
 log = logging.getLogger("ensemble")
@@ -26,7 +26,7 @@ class TritonPythonModel:
         logs.log_to_triton()
         config = settings.from_environment()
         self._server = GateServer(config, runtime.boot_id(), args["model_name"])
-        self._presence = Presence(config.run_dir, args["model_name"])
+        self._presence = announce(config.run_dir, args["model_name"])
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One decision, or one error, per request."""

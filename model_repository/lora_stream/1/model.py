@@ -8,7 +8,7 @@ locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 
 from python_backend import settings  # noqa: E402
 from python_backend.doors import Door  # noqa: E402
-from python_backend.presence import Presence, Watch  # noqa: E402
+from python_backend.presence import Watch, announce  # noqa: E402
 from python_backend.wire import bls, logs  # noqa: E402
 
 
@@ -21,7 +21,7 @@ class TritonPythonModel:
         config = settings.from_environment()
         watch = Watch(config.run_dir, (bls.GATE, bls.ENGINE))
         self._door = Door(bls.TritonBackend(can_stream=True), config.doors, watch.lost)
-        self._presence = Presence(config.run_dir, args["model_name"])
+        self._presence = announce(config.run_dir, args["model_name"])
 
     def execute(self, requests: list[Any]) -> None:
         """Starts each call on a thread of its own and returns at once."""

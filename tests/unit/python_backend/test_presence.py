@@ -85,3 +85,23 @@ def test_a_watch_looks_once_per_interval(tmp_path: Path, monkeypatch: pytest.Mon
     watch = Watch(tmp_path, (), recheck_s=60)
     assert [watch.lost(), watch.lost()] == ["", ""]
     assert len(calls) == 1
+
+
+def test_a_process_ends_with_its_server() -> None:
+    server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    script = (
+        "import sys, time; from python_backend.presence import end_with;"
+        "end_with(int(sys.argv[1]), 0.1); print('up', flush=True); time.sleep(60)"
+    )
+    model = subprocess.Popen(
+        [sys.executable, "-c", script, str(server.pid)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parents[3],
+    )
+    assert model.stdout is not None
+    assert model.stdout.readline() == "up\n"
+    assert model.poll() is None
+    server.kill()
+    assert model.wait(20) == -9
+    server.communicate()
