@@ -30,6 +30,12 @@ class AccessSettings(_Frozen):
     #: ``control`` say; None for all. The base model is the policy's business alone.
     allowed_lora_ids: tuple[str, ...] | None = None
 
+    @field_validator("control", mode="before")
+    @classmethod
+    def _off(cls, value: Any) -> Any:
+        # YAML reads a bare off as false; no value but off can have been meant.
+        return "off" if value is False else value
+
     @field_validator("allowed_lora_ids")
     @classmethod
     def _names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -71,7 +77,10 @@ class AuditSettings(_Frozen):
 
 def overridden(raw: dict[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """``raw`` (a whole settings file) with what the environment says about access."""
-    access = dict(raw.get("access") or {})
+    found = raw.get("access") or {}
+    if not isinstance(found, dict):
+        return raw  # refused with the rest of the file
+    access = dict(found)
     if control := environment.get(CONTROL_VARIABLE):
         access["control"] = control
     if (listed := environment.get(ALLOWED_VARIABLE)) is not None and listed.strip():

@@ -21,7 +21,7 @@ from tools.demo.settings import KEY_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
-MAX_LINES = 182
+MAX_LINES = 215
 #: Folders whose own folders the tree shows.
 OPENED = ("model_repository", "python_backend")
 #: The status Triton 2.51 gives on /infer. A cancelled caller reads none.
@@ -121,6 +121,8 @@ def test_every_setting_is_in_the_table() -> None:
         number = re.fullmatch(r"([0-9.]+)(?: (\w+))?", shown[name])
         if number:
             assert float(number[1]) * units.get(number[2], 1) == default
+        elif isinstance(default, str | bool):
+            assert shown[name] == str(default).lower()
         elif default is not None:
             assert shown[name] in {"–", "none"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,11 @@ def _lines(
     _check_end(name, head, seen, seq, torn, verdict)
 
 
+def _same(one: object, other: object) -> bool:
+    """Whether two macs, as hex text, are the same."""
+    return hmac.compare_digest(str(one).encode(), str(other).encode())
+
+
 def _stated(raw: bytes) -> bytes:
     try:
         return bytes.fromhex(_previous_mac(raw))
@@ -127,7 +133,7 @@ def _check_end(
         verdict.add(
             Kind.TAMPERED, name, 0, f"its end is cut off: line {head.seq} was written{power}"
         )
-    elif seen.get(head.seq) != head.mac:
+    elif not _same(seen.get(head.seq), head.mac):
         verdict.add(Kind.TAMPERED, name, 0, f"line {head.seq} is not the one that was written")
     elif head.state == "closed" and seq > head.seq:
         verdict.add(Kind.TAMPERED, name, 0, "it goes on after its end")
@@ -159,13 +165,13 @@ def _check_open(
         if other not in names:
             if head is None:  # with a head it is reported by that
                 verdict.add(Kind.TAMPERED, other, 0, f"the file is missing ({name} names it)")
-        elif macs.get(other, {}).get(seq) != mac:
+        elif not _same(macs.get(other, {}).get(seq), mac):
             verdict.add(
                 Kind.TAMPERED, other, 0, f"it is not as it was when {name} was begun (line {seq})"
             )
     previous = record.get("previous")
     if previous and previous in names and macs[previous]:
-        if list(macs[previous].values())[-1] != record.get("previous_mac"):
+        if not _same(list(macs[previous].values())[-1], record.get("previous_mac")):
             verdict.add(Kind.TAMPERED, name, 1, f"it does not follow {previous}")
-    elif not previous and record.get("previous_mac") != chain.GENESIS.hex():
+    elif not previous and not _same(record.get("previous_mac"), chain.GENESIS.hex()):
         verdict.add(Kind.TAMPERED, name, 1, "it follows a file that it does not name")
