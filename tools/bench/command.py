@@ -17,6 +17,7 @@ from tools.bench.scenario import Options, Result, Scenario
 #: Name → module with ``run(options) -> Result``, and a line of help.
 SCENARIOS: dict[str, tuple[str, str]] = {
     "gate": ("tools.bench.gate", "A gate's decision, with few and with many principals."),
+    "doors": ("tools.bench.doors", "What each door adds to a direct call of the engine."),
 }
 
 app = typer.Typer(

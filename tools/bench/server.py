@@ -1,0 +1,112 @@
+"""A server of a benchmark's own: started by ``tools serve``, stopped at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from tools import layout
+
+START_LIMIT_S = 300.0
+
+
+class RunningServer:
+    """A ready server.
+
+    Args:
+        demo: the folder of its configuration and keys.
+        state: its state folder.
+        ports: HTTP, gRPC, metrics.
+        process: ``tools serve``.
+        start_s: seconds from its start to its ready line.
+    """
+
+    def __init__(
+        self,
+        demo: Path,
+        state: Path,
+        ports: tuple[int, int, int],
+        process: subprocess.Popen[str],
+        start_s: float,
+    ) -> None:
+        self._state, self._process, self.start_s = state, process, start_s
+        self.http, self.grpc, self.metrics = (f"127.0.0.1:{port}" for port in ports)
+        self.keys: dict[str, str] = json.loads((demo / "keys.json").read_text())
+        self.markers: dict[str, str] = json.loads((demo / "markers.json").read_text())
+
+    def memory_mib(self) -> list[tuple[str, float]]:
+        """Resident memory of each process of the server, MiB, largest first."""
+        found = []
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                found.append((_name(child), child.memory_info().rss / 2**20))
+        return sorted(found, key=lambda pair: -pair[1])
+
+    def ready_line(self) -> str:
+        """The engine's own account of its start-up, from the log."""
+        log = (self._state / "logs" / "tritonserver.log").read_text(errors="replace")
+        lines = re.findall(r"ready: vLLM [^\"\n]*", log)
+        return lines[-1] if lines else "no account in the log"
+
+
+def _name(process: psutil.Process) -> str:
+    words = process.cmdline()
+    models = [Path(word).parts[-3] for word in words if word.endswith("/model.py")]
+    return f"stub of {models[0]}" if models else Path(words[0]).name if words else process.name()
+
+
+def _free_ports() -> tuple[int, int, int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        http, grpc, metrics = (one.getsockname()[1] for one in sockets)
+        return http, grpc, metrics
+
+
+@contextlib.contextmanager
+def running(demo: Path, folder: Path) -> Iterator[RunningServer]:
+    """A server on free ports with the configuration of ``demo`` and its state in ``folder``.
+
+    Raises:
+        RuntimeError: it does not become ready; the text holds what it said.
+    """
+    ports = _free_ports()
+    command = [sys.executable, "-m", "tools", "serve", "--config", str(demo / "serving.yaml")]
+    command += ["--state-dir", str(folder / "state"), "--http-port", str(ports[0])]
+    command += ["--grpc-port", str(ports[1]), "--metrics-port", str(ports[2])]
+    began = time.monotonic()
+    with (folder / "serve.log").open("w+") as said:
+        process = subprocess.Popen(  # noqa: S603
+            command, cwd=layout.ROOT, stdout=subprocess.PIPE, stderr=said, text=True, env=os.environ
+        )
+        try:
+            if not _becomes_ready(process, began + START_LIMIT_S):
+                said.seek(0)
+                raise RuntimeError(f"the server did not start: {said.read()[-2000:]}")
+            took = time.monotonic() - began
+            yield RunningServer(demo, folder / "state", ports, process, took)
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def _becomes_ready(process: subprocess.Popen[str], deadline_s: float) -> bool:
+    output = process.stdout
+    while output is not None and time.monotonic() < deadline_s:
+        if select.select([output], [], [], 0.5)[0]:
+            line = output.readline()
+            if line.startswith("ready ") or not line:
+                return bool(line)
+    return False
