@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -40,6 +41,14 @@ class SourceFiles:
             if position > self.max_file_bytes:
                 raise _too_large(WEIGHTS_FILE, position, self.max_file_bytes)
             yield block
+
+    def digest(self) -> tuple[int, bytes]:
+        """Size in bytes and sha256 of the weights. Raises as ``blocks``."""
+        size_bytes, sha256 = 0, hashlib.sha256()
+        for block in self.blocks():
+            size_bytes += len(block)
+            sha256.update(block)
+        return size_bytes, sha256.digest()
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ def stage(
     with source_folder.opened(source, max_file_bytes) as files:
         try:
             staged_root.mkdir(parents=True, exist_ok=True)
-            size_bytes, sha256 = _hash(files)
+            size_bytes, sha256 = files.digest()
             digest = _digest(files.config, size_bytes, sha256)
             signed = signatures.check(lora_id, files.folder_fd, files.config, size_bytes, sha256)
             staged = _reuse(staged_root / digest, files.config, target, max_file_bytes)
@@ -106,14 +106,6 @@ def _digest(config: bytes, size_bytes: int, sha256: bytes) -> str:
             WEIGHTS_FILE: (size_bytes, sha256),
         }
     )
-
-
-def _hash(files: SourceFiles) -> tuple[int, bytes]:
-    size_bytes, sha256 = 0, hashlib.sha256()
-    for block in files.blocks():
-        size_bytes += len(block)
-        sha256.update(block)
-    return size_bytes, sha256.digest()
 
 
 def _copy(files: SourceFiles, staged_root: Path, target: Target, signed: str) -> StagedAdapter:
@@ -168,7 +160,7 @@ def _reuse(final: Path, config: bytes, target: Target, max_bytes: int) -> Staged
         return None
     try:
         with source_folder.opened(final, max_bytes) as copy:
-            whole = _digest(config, *_hash(copy)) == final.name
+            whole = _digest(config, *copy.digest()) == final.name
             if whole:
                 validated = _judge(final, config, target, max_bytes)
                 if copy.config == _config_bytes(validated):
@@ -184,7 +176,7 @@ def _is_whole(final: Path, config: bytes, max_bytes: int) -> bool:
     """Whether the copy holds the right weights: then it is the adapter that is refused."""
     try:
         with source_folder.opened(final, max_bytes) as copy:
-            return _digest(config, *_hash(copy)) == final.name
+            return _digest(config, *copy.digest()) == final.name
     except AdapterRejected:
         return False
 

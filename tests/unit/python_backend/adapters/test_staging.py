@@ -124,14 +124,14 @@ def test_writes_during_the_copy_change_nothing_that_is_served(
     good(rank=8, dtype="BF16").write(tmp_path / "other")
     wanted = stage(tmp_path / "other", tmp_path / "apart", TARGET, LIMIT)
     other = (tmp_path / "other" / WEIGHTS_FILE).read_bytes()
-    hashed = staging._hash
+    hashed = source_folder.SourceFiles.digest
 
     def hash_then_change(files: source_folder.SourceFiles) -> tuple[int, bytes]:
         result = hashed(files)
         (tmp_path / "source" / WEIGHTS_FILE).write_bytes(other)
         return result
 
-    monkeypatch.setattr(staging, "_hash", hash_then_change)
+    monkeypatch.setattr(source_folder.SourceFiles, "digest", hash_then_change)
     copy = staged(tmp_path)
     assert copy.digest == wanted.digest
     assert (copy.path / WEIGHTS_FILE).read_bytes() == other

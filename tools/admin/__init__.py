@@ -1,0 +1,1 @@
+"""``python -m tools admin``: an operator's hand on a running server."""

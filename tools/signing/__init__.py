@@ -1,0 +1,1 @@
+"""``python -m tools sign``, ``verify``, ``signing-keys``: who vouches for an adapter."""
