@@ -29,6 +29,9 @@ def test_it_starts_and_answers(demo: Path, tmp_path: Path) -> None:
     command = launch.command(
         [
             f"--model-repository={harness.ROOT / 'model_repository'}",
+            "--http-address=127.0.0.1",
+            "--grpc-address=127.0.0.1",
+            "--metrics-address=127.0.0.1",
             f"--http-port={http}",
             f"--grpc-port={grpc}",
             f"--metrics-port={metrics}",
