@@ -27,7 +27,7 @@ lock = pins.pins(Path('requirements.lock').read_text()); \
 skip = pins.IMAGE_BRINGS | {pins.name_of(pin) for pin in image}; \
 print(*image, *pins.without(lock, skip), sep='\n')" > /tmp/constraints.txt \
     && python3 -m pip install --constraint /tmp/constraints.txt \
-        fsspec jinja2 "pyjwt[crypto]" pydantic PyYAML rich safetensors typer watchfiles \
+        cryptography fsspec jinja2 "pyjwt[crypto]" pydantic PyYAML rich safetensors typer watchfiles \
     && rm /tmp/image.txt /tmp/constraints.txt
 
 COPY LICENSE ./
