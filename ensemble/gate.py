@@ -99,6 +99,13 @@ class Gate:
             self._audit.decided(raw, trace, internal)
             raise internal from None
         self._audit.decided(raw, trace, None)
+        if trace.overlooked and trace.identity is not None:
+            log.warning(
+                "let through, though %s: %s asked for %s",
+                ", ".join(trace.overlooked),
+                trace.identity.principal.name,
+                trace.resolved,
+            )
         return decision
 
     def _identify(self, raw: RawRequest, policy: Policy, trace: Trace) -> Identity:

@@ -14,10 +14,12 @@ import pytest
 import yaml
 
 from ensemble.access import Policy, load_policy
+from ensemble.audit import GateAudit
 from ensemble.gate import Gate, PolicySource
 from python_backend import runtime
 from python_backend.adapters.catalog import Entry, Snapshot, SnapshotReader, State, publish
 from python_backend.settings import Settings
+from tests.unit.ensemble.audit_house import NOW_S, House, Lines
 from tests.unit.ensemble.tokens import RSA_KEY, pem, section
 
 KEYS = {"fin": "fin-key", "svc": "svc-key", "admin": "admin-key"}
@@ -145,3 +147,31 @@ def make_policy(tmp_path: Path, policy_body: Any) -> Callable[..., Policy]:
         return load_policy(path)
 
     return build
+
+
+@pytest.fixture
+def make_house(make_gate: Callable[..., Gate], policy_path: Path, tmp_path: Path) -> Any:
+    def make(control: str = "strict", listed: list[str] | None = None) -> House:
+        make_gate()  # publishes the catalog
+        settings = Settings.model_validate(
+            {
+                "adapters": {"root": tmp_path},
+                "policy": policy_path,
+                "state_dir": tmp_path / "state",
+                "aliases": {"risk": "fin_risk_v1", "chat": "svc_chat_v1"},
+                "access": {"control": control, "allowed_lora_ids": listed},
+            }
+        )
+        lines = Lines()
+        gate = Gate(
+            settings,
+            PolicySource(policy_path),
+            SnapshotReader(settings.run_dir, BOOT_ID),
+            TICKET_KEY,
+            BOOT_ID,
+            audit=GateAudit(lines, settings.access.control),
+            wall_clock=lambda: NOW_S,
+        )
+        return House(gate, lines)
+
+    return make

@@ -1,88 +1,19 @@
-"""Every decision has its line, and control decides what follows from a verdict."""
+"""Every decision has its line."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ensemble.audit import GateAudit
 from ensemble.enforcement import Trace
-from ensemble.gate import Gate
-from ensemble.policy_source import PolicySource
-from python_backend.adapters.catalog import SnapshotReader
-from python_backend.audit import chain
-from python_backend.audit.writer import AuditError
-from python_backend.errors import NotFound, ServingError, Unauthenticated, Unavailable
-from python_backend.messages import RawRequest
-from python_backend.settings import Settings
+from python_backend.errors import NotFound, Unauthenticated, Unavailable
 from python_backend.ticket import peek
-from tests.unit.ensemble.conftest import BOOT_ID, TICKET_KEY
-
-FIN = RawRequest(credential=b"fin-key", text_input=b"my secret prompt", lora_id=b"fin_risk_v1")
-NOW_S = 1_800_000_000.0
-
-
-class Lines:
-    """A writer into a list, which can be made to fail."""
-
-    def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
-        self.broken = False
-
-    def write(self, record: dict[str, Any]) -> None:
-        if self.broken:
-            raise AuditError("No space left on device")
-        chain.seal(record, chain.GENESIS, TICKET_KEY)  # it can be written
-        self.lines.append(record)
-
-
-@dataclasses.dataclass
-class House:
-    gate: Gate
-    lines: Lines
-
-    def decide(self, **changes: Any) -> dict[str, Any]:
-        """The audit's line for a decision, whatever it is."""
-        try:
-            self.gate.decide(dataclasses.replace(FIN, **changes), now_s=100.0, now_ns=10**12)
-        except ServingError as error:
-            assert error.code == self.lines.lines[-1]["code"]
-        return self.lines.lines[-1]
-
-
-@pytest.fixture
-def make_house(make_gate: Callable[..., Gate], policy_path: Path, tmp_path: Path) -> Any:
-    def make(control: str = "strict", listed: list[str] | None = None) -> House:
-        make_gate()  # publishes the catalog
-        settings = Settings.model_validate(
-            {
-                "adapters": {"root": tmp_path},
-                "policy": policy_path,
-                "state_dir": tmp_path / "state",
-                "aliases": {"risk": "fin_risk_v1", "chat": "svc_chat_v1"},
-                "access": {"control": control, "allowed_lora_ids": listed},
-            }
-        )
-        lines = Lines()
-        gate = Gate(
-            settings,
-            PolicySource(policy_path),
-            SnapshotReader(settings.run_dir, BOOT_ID),
-            TICKET_KEY,
-            BOOT_ID,
-            audit=GateAudit(lines, settings.access.control),
-            wall_clock=lambda: NOW_S,
-        )
-        return House(gate, lines)
-
-    return make
+from tests.unit.ensemble.audit_house import FIN, Lines
 
 
 def test_an_allowed_decision(make_house: Any) -> None:
@@ -175,59 +106,6 @@ def test_the_others_serve_on(make_house: Any, control: str) -> None:
     house = make_house(control)
     house.lines.broken = True
     house.gate.decide(FIN, now_s=100.0, now_ns=1)
-
-
-def test_permissive_lets_through_and_tells(make_house: Any) -> None:
-    house = make_house("permissive")
-    line = house.decide(lora_id=b"svc_chat_v1")
-    assert (line["allowed"], line["overlooked"]) == (True, ["not_allowed"])
-    assert (line["principal"], line["control"]) == ("fin-app", "permissive")
-    assert house.decide(lora_id=b"chat")["resolved"] == "svc_chat_v1"
-    assert house.decide(lora_id=None)["overlooked"] == ["base_not_allowed"]
-    line = house.decide(credential=None)
-    assert (line["principal"], line["via"]) == ("anonymous", "nothing")
-    assert line["overlooked"] == ["no_credential", "not_allowed"]
-    assert house.decide()["overlooked"] == []
-    for name in (b"svc_chat_v2", b"svc_none_v1", b"fin_risk_v3"):
-        assert not house.decide(lora_id=name)["allowed"]
-
-
-def test_off_asks_nobody(make_house: Any) -> None:
-    house = make_house("off")
-    line = house.decide(credential=None, lora_id=b"svc_chat_v1")
-    assert (line["allowed"], line["principal"], line["overlooked"]) == (True, "anonymous", [])
-    assert house.decide(credential=b"wrong")["principal"] == "anonymous"
-    assert house.decide(lora_id=b"svc_chat_v1")["principal"] == "fin-app"
-    assert not house.decide(lora_id=b"svc_none_v1")["allowed"]
-
-
-@pytest.mark.parametrize("control", ["strict", "permissive", "off"])
-def test_the_servers_own_list_holds_always(make_house: Any, control: str) -> None:
-    house = make_house(control, ["chat", "fin_risk_v9"])
-    line = house.decide()
-    assert (line["allowed"], line["reason"]) == (False, "not_served")
-    assert house.decide(credential=b"svc-key", lora_id=b"svc_chat_v1")["allowed"]
-    assert house.decide(credential=b"svc-key", lora_id=None)["allowed"]
-
-
-def test_without_the_role_caller(make_house: Any, policy_path: Path) -> None:
-    body = yaml.safe_load(policy_path.read_text())
-    body["principals"][0]["roles"] = ["admin"]
-    policy_path.write_text(yaml.safe_dump(body))
-    assert make_house().decide()["reason"] == "role"
-
-
-def test_an_expired_key(make_house: Any, policy_path: Path) -> None:
-    body = yaml.safe_load(policy_path.read_text())
-    keys = body["principals"][0]["api_key_sha256"]
-    keys[0] = {"sha256": keys[0], "expires": "2027-01-15T08:00:01Z"}
-    keys.append(hashlib.sha256(b"new-key").hexdigest())
-    policy_path.write_text(yaml.safe_dump(body))
-    assert make_house().decide()["allowed"]  # 2027-01-15T08:00:00Z
-    keys[0]["expires"] = "2027-01-15T08:00:00Z"
-    policy_path.write_text(yaml.safe_dump(body))
-    assert make_house().decide()["reason"] == "key_expired"
-    assert make_house().decide(credential=b"new-key")["allowed"]
 
 
 def test_a_department_header_proves_nothing(make_house: Any) -> None:
