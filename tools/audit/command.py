@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from python_backend.audit import retention
@@ -25,6 +27,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+
+_OF_REFUSALS = ("department", "what", "refused")
 
 _Dir = Annotated[Path, typer.Argument(metavar="DIR", help="<state dir>/audit of the server.")]
 _Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
@@ -118,8 +122,9 @@ def report(
 
 
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:
-    shown = Table(title=name, title_justify="left")
-    for column in reports.COLUMNS:
+    columns = [c for c in reports.COLUMNS if name != "refusals" or c in _OF_REFUSALS]
+    shown = Table(title=name, title_justify="left", box=SIMPLE)
+    for column in columns:
         words = column in ("department", "what")
         shown.add_column(
             column.replace("_", "\n"),
@@ -129,5 +134,5 @@ def _table(name: str, rows: list[dict[str, Any]]) -> Table:
         )
     for row in rows:
         # Names come from callers: no markup of theirs is looked at.
-        shown.add_row(*(str(row[c]).replace("[", r"\[") for c in reports.COLUMNS))
+        shown.add_row(*(escape(str(row[c])) for c in columns))
     return shown
