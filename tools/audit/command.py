@@ -123,7 +123,7 @@ def report(
 
 def _table(name: str, rows: list[dict[str, Any]]) -> Table:
     columns = [c for c in reports.COLUMNS if name != "refusals" or c in _OF_REFUSALS]
-    shown = Table(title=name, title_justify="left", box=SIMPLE)
+    shown = Table(title=name, title_justify="left", box=SIMPLE, pad_edge=False, padding=0)
     for column in columns:
         words = column in ("department", "what")
         shown.add_column(
