@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "policy": ("tools.policy.command", "app", "Check the policy file; explain what it decides."),
     "keys": ("tools.keys", "app", "Make API keys."),
     "audit": ("tools.audit.command", "app", "Verify, follow and sum up the audit."),
+    "simulate": ("tools.simulate.command", "command", "Run the admission over a simulated engine."),
     "bench": ("tools.bench.command", "app", "Measure parts of the product in process."),
 }
 

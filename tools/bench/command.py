@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from tools.bench.figures import EngineScenario
 from tools.bench.scenario import Options, Result, Scenario
 
 #: Name → module with ``run(options) -> Result``, and a line of help.
 SCENARIOS: dict[str, tuple[str, str]] = {
+    "admission": ("tools.bench.admission", "What admission costs a request, 10,000 queued."),
     "gate": ("tools.bench.gate", "A gate's decision, with few and with many principals."),
     "doors": ("tools.bench.doors", "What each door adds to a direct call of the engine."),
+}
+
+#: The same for what needs the real engine: a module with ``measure(demo, quick) -> Figures``.
+ENGINE_SCENARIOS: dict[str, tuple[str, str]] = {
+    "isolation": ("tools.bench.isolation", "One department while another keeps 48 streams busy."),
+    "switching": ("tools.bench.switching", "Many adapters over few slots, with us and without."),
 }
 
 app = typer.Typer(
@@ -68,5 +78,28 @@ def _command(module: str) -> Callable[..., None]:
     return run
 
 
+def _engine_command(module: str) -> Callable[..., None]:
+    def run(
+        demo: Annotated[Path, typer.Option(help="A folder that `tools demo` has made.")] = Path(
+            ".demo"
+        ),
+        quick: Annotated[bool, typer.Option(help="Fewer samples: minutes, not an hour.")] = False,
+        as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+    ) -> None:
+        scenario = cast(EngineScenario, import_module(module))
+        figures = asyncio.run(scenario.measure(demo, quick=quick))
+        if as_json:
+            print(json.dumps(figures.as_json()))
+        else:
+            figures.show()
+        raise typer.Exit(int(not figures.held))
+
+    return run
+
+
 for _name, (_module, _help) in SCENARIOS.items():
     app.command(_name, help=f"{_help} Exit code 1 where a promise is missed.")(_command(_module))
+for _name, (_module, _help) in ENGINE_SCENARIOS.items():
+    app.command(_name, help=f"{_help} Exit code 1 where a promise is missed.")(
+        _engine_command(_module)
+    )

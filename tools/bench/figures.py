@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -55,6 +56,13 @@ class Figures:
     def held(self) -> bool:
         """Whether every promise was kept."""
         return all(promise.held is not False for promise in self.promises)
+
+
+class EngineScenario(Protocol):
+    """A module in this package that measures on the real engine."""
+
+    async def measure(self, demo: Path, *, quick: bool) -> Figures:
+        """Measures with the model and adapters of a demo folder."""
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
