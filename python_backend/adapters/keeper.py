@@ -145,7 +145,9 @@ class Keeper:
             version,
             self._engine,
             self.shelf,
-            grace_s=USE_WITHIN_S if replaced else _REMOVED_GRACE_S,
+            grace_s=lambda: (
+                USE_WITHIN_S if replaced and self.shelf.has(version.lora_id) else _REMOVED_GRACE_S
+            ),
             discard=self._discard,
         )
         leaving = (version, asyncio.run_coroutine_threadsafe(work, self._loop))

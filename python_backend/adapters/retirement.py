@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from python_backend.adapters.shelf import Released, Shelf
@@ -21,16 +22,19 @@ async def retire(
     engine: Engine,
     shelf: Shelf,
     *,
-    grace_s: float,
+    grace_s: Callable[[], float],
     discard: Callable[[str], None],
 ) -> None:
     """Waits until nobody can need the version, then frees the engine and the disk of it.
 
     Args:
-        grace_s: how long tickets for it are still honoured, seconds.
+        grace_s: how long tickets for it are honoured, seconds from now; asked again and again,
+            since an adapter that is removed needs no time for the versions before its last.
         discard: removes the staged copy of a digest.
     """
-    await asyncio.sleep(grace_s)
+    began_s = time.monotonic()
+    while (left_s := began_s + grace_s() - time.monotonic()) > 0:
+        await asyncio.sleep(min(left_s, _LOOK_AGAIN_S))
     while (released := shelf.release(version)) is Released.IN_USE:
         await asyncio.sleep(_LOOK_AGAIN_S)
     if released is Released.ON_OFFER:

@@ -48,6 +48,10 @@ class Shelf:
         with self._lock:
             return dict(self._entries)
 
+    def has(self, lora_id: str) -> bool:
+        """Whether there is an adapter of this name, in whatever state."""
+        return lora_id in self._entries
+
     def update(self, scanned: Iterable[Scanned], gone: Iterable[str] = ()) -> None:
         """Puts what was judged on the shelf, takes what has gone off it, and publishes once.
 

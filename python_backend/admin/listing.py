@@ -42,20 +42,23 @@ def rows(
     residents: Residents,
     now_s: float,
 ) -> list[dict[str, Any]]:
-    """One row for each adapter, by name, and one for each version that is leaving.
+    """One row for each adapter, by name; ``leaving`` are its versions that still drain.
 
     Args:
         int_ids: the engine's id of each version, by lora_id and digest.
         now_s: the clock that ``usage`` was noted by, seconds.
     """
-    found = [
-        _row(entry, decided, usage, int_ids.get((entry.lora_id, entry.digest)), residents, now_s)
-        for entry in entries
-    ]
+    leaving: dict[str, list[str]] = {}
     for version in retiring:
-        entry = Entry(version.lora_id, State.REMOVING, version.digest)
-        found.append(_row(entry, decided, usage, version.int_id, residents, now_s))
-    return sorted(found, key=lambda row: (row["lora_id"], row["state"] == State.REMOVING))
+        leaving.setdefault(version.lora_id, []).append(version.digest)
+    known = {entry.lora_id: entry for entry in entries}
+    for lora_id, digests in leaving.items():
+        known.setdefault(lora_id, Entry(lora_id, State.REMOVING, digests[-1]))
+    return [
+        _row(entry, decided, usage, int_ids.get((lora_id, entry.digest)), residents, now_s)
+        | {"leaving": leaving.get(lora_id, [])}
+        for lora_id, entry in sorted(known.items())
+    ]
 
 
 def _row(
