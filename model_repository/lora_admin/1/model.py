@@ -9,7 +9,7 @@ locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 from ensemble.admin import AdminServer  # noqa: E402
 from python_backend import runtime, settings  # noqa: E402
 from python_backend.doors import Door  # noqa: E402
-from python_backend.presence import Presence, Watch  # noqa: E402
+from python_backend.presence import Watch, announce  # noqa: E402
 from python_backend.wire import bls, logs  # noqa: E402
 from python_backend.wire.admin import AdminBackend  # noqa: E402
 
@@ -24,7 +24,7 @@ class TritonPythonModel:
         self._server = AdminServer(config, runtime.boot_id(), args["model_name"])
         watch = Watch(config.run_dir, (bls.ENGINE,))
         self._door = Door(AdminBackend(self._server.decide), config.doors, watch.lost)
-        self._presence = Presence(config.run_dir, args["model_name"])
+        self._presence = announce(config.run_dir, args["model_name"])
 
     def execute(self, requests: list[Any]) -> None:
         """Starts each call on a thread of its own and returns at once."""
