@@ -81,7 +81,9 @@ class Jobs:
         job = Job(secrets.token_hex(8), op, lora_id, self._clock())
         self._jobs[job.job] = job
         self._forget()
-        self._tasks[job.job] = asyncio.get_running_loop().create_task(self._run(job, work))
+        task = asyncio.get_running_loop().create_task(self._run(job, work))
+        self._tasks[job.job] = task
+        task.add_done_callback(lambda ended: self._ended(job, ended))
         return job
 
     def get(self, name: str) -> Job:
@@ -101,17 +103,18 @@ class Jobs:
             job.state = "done"
         except ServingError as error:
             job.state, job.error = "failed", error.message
-        except asyncio.CancelledError:
-            job.state, job.error = "failed", Unavailable("the server is stopping.").message
-            raise
         except Exception:
             internal = Internal()
             log.exception("job %s (%s %s), error id %s", job.job, job.op, job.lora_id, internal)
             job.state, job.error = "failed", internal.message
-        finally:
-            job.ended_s = self._clock()
-            job.step = ""
-            del self._tasks[job.job]
+
+    def _ended(self, job: Job, task: asyncio.Task[None]) -> None:
+        # Not in the task itself: one that is cancelled before its first step never runs.
+        if task.cancelled():
+            job.state, job.error = "failed", Unavailable("the server is stopping.").message
+        job.ended_s = self._clock()
+        job.step = ""
+        del self._tasks[job.job]
 
     def _forget(self) -> None:
         """Drops the oldest of the finished jobs beyond the limit."""

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from python_backend.admin.jobs import Job, Jobs
+from python_backend.errors import AdapterFailed, InvalidArgument, Overloaded
+
+
+def run(test: Callable[[Jobs], Awaitable[None]], **bounds: int) -> None:
+    async def main() -> None:
+        now = iter(range(1_000_000))
+        jobs = Jobs(lambda: float(next(now)), **bounds)
+        try:
+            await test(jobs)
+        finally:
+            await jobs.stop()
+        assert jobs.running == 0
+
+    asyncio.run(main())
+
+
+async def quick(job: Job) -> str:
+    return f"{job.op} done"
+
+
+async def endless(job: Job) -> str:
+    job.step = "waiting"
+    await asyncio.Event().wait()
+    return ""
+
+
+def test_a_job_tells_what_it_does_and_how_it_ended() -> None:
+    async def test(jobs: Jobs) -> None:
+        job = jobs.start("warm", "fin_risk_v1", endless)
+        await asyncio.sleep(0)
+        shown = jobs.get(job.job).shown(5.0)
+        assert (shown["state"], shown["step"], shown["lora_id"]) == (
+            "running",
+            "waiting",
+            "fin_risk_v1",
+        )
+        done = jobs.start("add", "fin_risk_v2", quick)
+        await asyncio.sleep(0)
+        assert (done.state, done.result) == ("done", "add done")
+        await jobs.stop()
+        assert (job.state, job.error) == ("failed", "unavailable: the server is stopping.")
+
+    run(test)
+
+
+def test_errors() -> None:
+    async def failing(job: Job) -> str:
+        raise AdapterFailed("truncated.")
+
+    async def broken(job: Job) -> str:
+        raise ZeroDivisionError("a secret")
+
+    async def test(jobs: Jobs) -> None:
+        first, second = jobs.start("add", "a", failing), jobs.start("add", "b", broken)
+        await asyncio.sleep(0.01)
+        assert first.error == "adapter_failed: truncated."
+        assert second.error.startswith("internal: ") and "secret" not in second.error
+        with pytest.raises(InvalidArgument):
+            jobs.get("none")
+
+    run(test)
+
+
+def test_bounds() -> None:
+    async def test(jobs: Jobs) -> None:
+        waiting = [jobs.start("warm", "a", endless) for _ in range(2)]
+        with pytest.raises(Overloaded):
+            jobs.start("warm", "a", quick)
+        await jobs.stop()
+        for _ in range(20):
+            last = jobs.start("warm", "a", quick)
+            await asyncio.sleep(0)
+        assert len(jobs) == 5
+        assert jobs.get(last.job) is last
+        with pytest.raises(InvalidArgument):
+            jobs.get(waiting[0].job)
+
+    run(test, max_running=2, max_kept=5)
