@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from python_backend.admission.limits import Limits
+from python_backend.admission.limits import Limits, fitting_patience
 
 
 class AdmissionSettings(BaseModel):
@@ -21,7 +21,8 @@ class AdmissionSettings(BaseModel):
     reserve_slots: int = Field(default=1, ge=0)
     #: How long a department is expected back, seconds.
     memory_s: float = Field(default=600.0, ge=0, allow_inf_nan=False)
-    #: Younger requests that may pass one that waits for a slot; None for ``max_num_seqs``.
+    #: How late a request that waits for a slot may become, in admissions, before one is emptied
+    #: for it; None for what suits seats and slots.
     patience: int | None = Field(default=None, ge=0)
     #: How late a request for an adapter without a slot may become because requests that need no
     #: switch are let pass, in admissions.
@@ -40,7 +41,7 @@ class AdmissionSettings(BaseModel):
             slots=slots,
             reserve_seats=self.reserve_seats,
             reserve_slots=self.reserve_slots,
-            patience=seats if self.patience is None else self.patience,
+            patience=fitting_patience(seats, slots) if self.patience is None else self.patience,
             affinity=self.affinity,
             memory_s=self.memory_s,
             max_pending=max_pending,

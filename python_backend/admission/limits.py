@@ -36,8 +36,7 @@ class Limits:
             there is no such department. One slot is always left.
         patience: admissions by which a request that waits for a slot may be late, before a slot
             is emptied for it; as many again for each ``slots`` adapters of its department that
-            wait already. Below ``seats`` slots are emptied while batches could still be filled;
-            above, the last of a round waits longer.
+            wait already (see ``fitting_patience``).
         affinity: how late a request may become because others that need no switch are let pass
             although there is a slot for it, in admissions; may be negative. What it saves in
             switches it costs in waiting.
@@ -62,3 +61,14 @@ class Limits:
     def kept_slots(self) -> int:
         """Slots kept free while somebody is expected."""
         return max(0, min(self.reserve_slots, self.slots - 1))
+
+
+def fitting_patience(seats: int, slots: int) -> int:
+    """A patience that keeps batches full and lets nobody wait much longer than in order.
+
+    So many pass while one batch is put together of ``slots`` adapters. With less, slots are emptied
+    while the batch could still be filled; with more, adapters whose streams come back keep their
+    slots (`tools simulate thrash`: with 16 seats and 4 slots throughput is lost below 12, and P99
+    of the time to the first token doubles at 32).
+    """
+    return max(seats - slots, seats // 2)

@@ -21,6 +21,7 @@ import yaml
 from python_backend import ticket as tickets
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission, Limits, Share
+from python_backend.admission_settings import AdmissionSettings
 from python_backend.engine.arguments import engine_arguments, has_gpu, prepare_process
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import EngineInfo
@@ -30,7 +31,7 @@ from python_backend.service import Call, GenerateService
 from python_backend.ticket import Part, Ticket, sha256_hex, sign
 from tools.simulate.engine import Job
 
-SEATS, SLOTS, RESERVE = 16, 4, 1
+SEATS, SLOTS, RESERVE = 16, 4, AdmissionSettings().reserve_seats
 _KEY, _BOOT = bytes(32), "bench"
 _UNBOUNDED = 1_000_000
 #: Words of a prompt; each is one token of the demo's model.
@@ -104,7 +105,7 @@ class EngineHouse:
                 max_pending_per_department=_UNBOUNDED,
             )
         else:
-            limits = Limits(SEATS, SLOTS, reserve_seats=RESERVE, patience=SEATS)
+            limits = AdmissionSettings().limits(seats=SEATS, slots=SLOTS, max_pending=2048)
         admission = Admission(limits, shares)
         service = GenerateService(
             self.engine, self.info, self._versions, admission, key=_KEY, boot_id=_BOOT

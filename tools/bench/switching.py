@@ -71,7 +71,7 @@ async def _run(house: EngineHouse, case: Case, rounds: int) -> Outcome:
 
 async def measure(demo: Path, *, quick: bool) -> Figures:
     """Runs every case ``rounds`` times in turn."""
-    turns, rounds = (1, 3) if quick else (3, 6)
+    turns, rounds = (1, 4) if quick else (3, 8)
     cases = [
         Case(streams, adapters, open_door)
         for streams in (64, 16)
@@ -84,7 +84,7 @@ async def measure(demo: Path, *, quick: bool) -> Figures:
         for _ in range(turns):
             for case in cases:
                 # As many requests in each case, or nearly.
-                found[case].append(await _run(house, case, rounds * (64 // case.streams) // 2 + 1))
+                found[case].append(await _run(house, case, rounds * (64 // case.streams)))
     return _figures(found)
 
 

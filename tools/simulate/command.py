@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from python_backend.admission.limits import Limits, Share
+from python_backend.admission.limits import Limits, Share, fitting_patience
 from python_backend.admission.scheduler import Scheduler
 from tools.simulate.engine import Chooser, StepCost, simulate
 from tools.simulate.fcfs import FirstCome
@@ -32,7 +32,7 @@ def command(
     longest: Annotated[int, typer.Option(min=1)] = 512,
     cv: Annotated[float, typer.Option(min=1e-3, help="Burstiness; 1 is Poisson.")] = 1.0,
     weights: Annotated[str, typer.Option(help="Of d0, d1, …: 3,1,1")] = "",
-    patience: Annotated[int, typer.Option(help="-1: as many as seats.")] = -1,
+    patience: Annotated[int, typer.Option(help="-1: what suits seats and slots.")] = -1,
     affinity: int = 0,
     reserve_seats: Annotated[int, typer.Option(min=0)] = 1,
     reserve_slots: Annotated[int, typer.Option(min=0)] = 1,
@@ -70,7 +70,7 @@ def command(
         reserve_seats=reserve_seats,
         reserve_slots=reserve_slots,
         affinity=affinity,
-        patience=seats if patience < 0 else patience,
+        patience=fitting_patience(seats, slots) if patience < 0 else patience,
     )
     numbers = [float(text) for text in weights.split(",") if text]
     shares = {f"d{number}": Share(weight) for number, weight in enumerate(numbers)}

@@ -92,7 +92,7 @@ def test_sixteen_adapters_on_four_slots() -> None:
     rows = {}
     for adapters in (4, 16):
         work = Workload(requests=1_000, adapters=adapters, departments=1, shortest=16, longest=16)
-        chooser = Scheduler(Limits(16, 4, patience=16))
+        chooser = Scheduler(Limits(16, 4, patience=12))
         jobs, again = WORKLOADS["thrash"](work)
         rows[adapters] = report("ours", simulate(jobs, chooser, StepCost(), again), chooser).rows[0]
     assert rows[16].tokens_per_s / rows[4].tokens_per_s >= 0.95
