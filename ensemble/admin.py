@@ -113,6 +113,9 @@ class AdminGate:
         trace.prompt_sha256 = sha256_hex(CANCEL_PROMPT.encode())
         trace.deadline_s = USE_WITHIN_S
         trace.uid = secrets.token_hex(16)
+        # The whole of it, beside the decision's own line, which has no place for all fields.
+        fields = {name: str(value) for name, value in dataclasses.asdict(command).items() if value}
+        self._audit.event("admin_command", uid=trace.uid, **fields)
         ticket = Ticket(
             boot_id=self._boot_id,
             audience=ENGINE_AUDIENCE,

@@ -132,6 +132,7 @@ def put(copy: Path, final: Path) -> None:
     except OSError:
         if aside is not None:
             os.rename(aside, final)
+            os.rmdir(aside.parent)
         raise
     if aside is not None:
         discard(aside)

@@ -49,7 +49,9 @@ def _run(
     **fields: Any,
 ) -> None:
     """Sends one command, follows its job, prints what came of it, and ends the process."""
-    out, errors = Console(soft_wrap=True), Console(stderr=True)
+    # Where nobody sees it as it comes (a file, another program), lines are as long as they are.
+    out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
+    errors = Console(stderr=True, soft_wrap=True)
     try:
         client = AdminClient(url, read_key(key_file, key_env))
         result = client.call(op, **fields)

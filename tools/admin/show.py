@@ -16,7 +16,10 @@ def adapters(rows: Iterable[Mapping[str, Any]]) -> Table:
     """The table of ``list``."""
     table = Table(box=None, pad_edge=False)
     for name in ("lora_id", "state", "digest", "rank", "MiB", "where", "uses", "last", "reason"):
-        table.add_column(name, justify="right" if name in ("rank", "MiB", "uses") else "left")
+        right = name in ("rank", "MiB", "uses")
+        table.add_column(
+            name, justify="right" if right else "left", no_wrap=name != "reason", overflow="fold"
+        )
     for row in rows:
         state = str(row["state"])
         where = ",".join(row["tiers"]) + (" pinned" if row["pinned"] else "")

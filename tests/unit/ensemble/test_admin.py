@@ -72,7 +72,9 @@ def test_an_admin_gets_a_ticket_for_exactly_this_command(house: House) -> None:
             request=decision.request.replace("v1", "v2").encode(),
             now_ns=NOW_NS,
         )
-    (line,) = house.lines
+    told, line = house.lines
+    assert (told["event"], told["op"]) == ("admin_command", "remove")
+    assert told["lora_id"] == "fin_risk_v1"
     assert (line["allowed"], line["resolved"], line["lora_id"]) == (
         True,
         "admin:remove",
