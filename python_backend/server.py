@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 #: vLLM's engine arguments, as Triton's official backend has them in the model's version folder.
 MODEL_JSON = "model.json"
+#: How often the engine is asked what is in its slots, seconds.
+_SLOTS_EVERY_S = 30.0
 
 
 class EngineServer:
@@ -67,7 +69,7 @@ class EngineServer:
         self._service: GenerateService | None = None
         self._desk: Desk | None = None
         self._watchdog: Watchdog | None = None
-        self._shares: Future[None] | None = None
+        self._followers: list[Future[None]] = []
         self._sink: AuditSink | None = None
 
     @property
@@ -149,10 +151,27 @@ class EngineServer:
         admission = Admission(limits)
         metrics.declare(gauges.FAMILIES)
         gauges.Gauges(admission, metrics.put)
-        self._shares = asyncio.run_coroutine_threadsafe(
-            shares.follow(config.policy, admission.set_shares), self._loop
-        )
+        self._followers = [
+            asyncio.run_coroutine_threadsafe(work, self._loop)
+            for work in (
+                shares.follow(config.policy, admission.set_shares),
+                self._follow_slots(admission),
+            )
+        ]
         return admission
+
+    async def _follow_slots(self, admission: Admission) -> None:
+        """Tells admission now and then what is in the slots: loads that it did not decide on
+        have changed them. Asking costs no time of the engine, but the answer comes a step later.
+        """
+        while isinstance(engine := self._engine, AsyncLLMEngine) and engine.alive:
+            await asyncio.sleep(_SLOTS_EVERY_S)
+            try:
+                found = (await engine.state())["slots"]
+            except Exception:
+                log.warning("the engine's slots cannot be asked for", exc_info=True)
+            else:
+                admission.scheduler.slots.correct(slot for slot in found if slot is not None)
 
     def _watch(self, service: GenerateService, engine: Engine) -> None:
         run_dir = self._settings.run_dir
@@ -214,8 +233,8 @@ class EngineServer:
             self._keeper.close()
         if self._service is not None:
             self._wait(self._service.stop(self._settings.admission.drain_s))
-        if self._shares is not None:
-            self._shares.cancel()
+        for follower in self._followers:
+            follower.cancel()
         if self._engine is not None:
             self._wait(self._engine.stop())
         if self._sink is not None:

@@ -187,6 +187,20 @@ def test_departments_are_forgotten() -> None:
     assert len(world.scheduler.departments()) <= 12
 
 
+def test_the_engine_is_right_about_its_slots() -> None:
+    world = World(limits(seats=4, slots=3))
+    for adapter in (1, 2, 3):
+        world.send("fin", adapter, length=1 if adapter > 1 else 9)
+    world.run(1)
+    slots = world.scheduler.slots
+    slots.correct([7, 8, 9, 1])
+    assert list(slots.resident()) == [8, 9, 1]  # 1 is in flight, whatever was found
+    slots.correct([])
+    assert list(slots.resident()) == [1]
+    assert slots.untouched
+    world.finish()
+
+
 def test_what_comes_next_is_known() -> None:
     world = World(limits(seats=2, slots=1))
     for adapter in (1, 2, 3, 2, 4):
