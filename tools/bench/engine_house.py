@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -22,6 +23,7 @@ from python_backend import ticket as tickets
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission, Limits, Share
 from python_backend.admission_settings import AdmissionSettings
+from python_backend.engine import orphans
 from python_backend.engine.arguments import engine_arguments, has_gpu, prepare_process
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import EngineInfo
@@ -202,7 +204,8 @@ async def engine_house(demo: Path) -> AsyncIterator[EngineHouse]:
         "max_loras": SLOTS,
     }
     arguments = engine_arguments(raw, 64, RESERVE)
-    prepare_process(arguments, 2, gpu=has_gpu())
+    orphans.claim()
+    prepare_process(arguments, len(os.sched_getaffinity(0)), gpu=has_gpu())
     marker = sorted(json.loads((demo / "markers.json").read_text("utf-8")))[0]
     with tempfile.TemporaryDirectory() as folder:
         engine = AsyncLLMEngine(arguments, Path(folder) / "failures")
