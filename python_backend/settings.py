@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from python_backend.access_settings import AccessSettings, AuditSettings, overridden
 from python_backend.adapters.aliases import Route, check_alias
 from python_backend.admission_settings import AdmissionSettings
+from python_backend.breaker_settings import BreakerSettings
 from python_backend.signing_settings import SigningSettings
 
 CONFIG_VARIABLE = "LORA_SERVING_CONFIG"
@@ -84,6 +85,7 @@ class Settings(_Frozen):
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    breakers: BreakerSettings = BreakerSettings()
     access: AccessSettings = AccessSettings()
     audit: AuditSettings = AuditSettings()
     #: Folder of the server's own state (staged adapters, keys, snapshots, audit).

@@ -1,0 +1,93 @@
+"""Settings of the breakers: one section of ``serving.yaml``. The defaults are design decisions:
+a switch costs the time of some steps, 30 % of a pool in fragments is what a large adapter no longer
+fits into, 100 ms is a pause that callers notice, and 3 % wrong answers are 3 % too many.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from python_backend.breaker import Rule
+
+
+class _Thresholds(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    #: The signal is shown and its breaker moves, but nothing is refused.
+    enforce: bool = True
+
+    @model_validator(mode="after")
+    def _ascending(self) -> _Thresholds:
+        self.rule()
+        return self
+
+    def rule(self) -> Rule:
+        """The breaker's rule. Raises ``ValueError`` where the numbers contradict each other."""
+        raise NotImplementedError
+
+
+class _Level(_Thresholds):
+    """A signal that must stay below ``close`` for ``hold_s`` seconds."""
+
+    warning: float
+    open: float
+    close: float
+    hold_s: float = Field(gt=0, allow_inf_nan=False)
+
+    def rule(self) -> Rule:
+        """See ``_Thresholds.rule``."""
+        return Rule(self.warning, self.open, self.close, hold_s=self.hold_s)
+
+
+class SwitchRate(_Level):
+    """Slot activations that put another adapter out, per second, over the last 10 s."""
+
+    warning: float = 3.0
+    open: float = 5.0
+    close: float = 2.0
+    hold_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
+
+
+class Fragmentation(_Level):
+    """1 − allocated / reserved of the device's allocator, sampled every 5 s."""
+
+    warning: float = 0.20
+    open: float = 0.30
+    close: float = 0.15
+    hold_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
+
+
+class LoadLatency(_Thresholds):
+    """Seconds: the median of the last 10 loads of adapters into the host's memory."""
+
+    warning: float = 0.050
+    open: float = 0.100
+    close: float = 0.030
+    in_a_row: int = Field(default=10, gt=0)
+
+    def rule(self) -> Rule:
+        """See ``_Thresholds.rule``."""
+        return Rule(self.warning, self.open, self.close, in_a_row=self.in_a_row)
+
+
+class Routing(_Thresholds):
+    """Wrong answers of the last 1,000 of one adapter, as a share, from 100 on."""
+
+    warning: float = 0.01
+    open: float = 0.03
+    in_a_row: int = Field(default=100, gt=0)
+
+    def rule(self) -> Rule:
+        """See ``_Thresholds.rule``."""
+        return Rule(self.warning, self.open, self.warning, in_a_row=self.in_a_row)
+
+
+class BreakerSettings(BaseModel):
+    """One rule for each signal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    switch_rate: SwitchRate = SwitchRate()
+    fragmentation: Fragmentation = Fragmentation()
+    load_latency: LoadLatency = LoadLatency()
+    routing: Routing = Routing()
