@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +19,8 @@ from typing import Any, cast
 from python_backend.engine import convert, families
 from python_backend.engine.arguments import EngineStartError
 from python_backend.engine.base import EngineInfo, Job, Step, Version
+from python_backend.engine.board import Board
+from python_backend.engine.loading import Loading
 from python_backend.engine.watch import CorruptionWatch, FailureFlag
 from python_backend.errors import AdapterFailed, InvalidArgument, Unavailable
 
@@ -51,7 +53,8 @@ class AsyncLLMEngine:
         self._tokenizer: Any = None
         # One thread: a fast tokenizer is not safe to call from two at once.
         self._encoding = ThreadPoolExecutor(1, "encode")
-        self._loading: dict[int, asyncio.Task[None]] = {}
+        self._loading: Loading | None = None
+        self._copy_of: Callable[[Version], Path | None] = lambda version: None
         self._failed: dict[int, str] = {}
         self._strikes: Counter[int] = Counter()
         self._corrupted_uids: deque[str] = deque(maxlen=4096)
@@ -77,7 +80,11 @@ class AsyncLLMEngine:
         self._llm = AsyncLLM.from_engine_args(engine_args, stat_loggers=self._stat_loggers)
         self._tokenizer = self._llm.get_tokenizer()
         config = self._llm.model_config
-        workers = await self._llm.collective_rpc("lora_install", args=(str(self._flag_path),))
+        board_path = self._flag_path.with_name(f"{self._flag_path.name}-reads")
+        board = Board(board_path)
+        workers = await self._llm.collective_rpc(
+            "lora_install", args=(str(self._flag_path), str(board_path))
+        )
         if any(found["on_cpu"] and not found["cpu_kernels"] for found in workers):
             await self.stop()
             raise EngineStartError(
@@ -87,6 +94,9 @@ class AsyncLLMEngine:
             )
         max_rank = int(self._arguments["max_lora_rank"])
         missing = {name for found in workers for name in found["missing"]}
+        readers = 0 if missing else len(workers)
+        self._loading = Loading(self._llm, board, readers, self._check_alive)
+        self._loading.copy_of = lambda version: self._copy_of(version)
         if not missing:
             target = convert.target_of_workers(workers, max_rank)
         else:
@@ -122,34 +132,26 @@ class AsyncLLMEngine:
     async def load(self, version: Version) -> None:
         """See ``Engine.load``. Parallel calls for one version share one load."""
         self._check_not_failed(version)
-        task = self._loading.get(version.int_id)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.get_running_loop().create_task(self._load(version))
-            self._loading[version.int_id] = task
-        # Shielded: a caller who goes away must not cancel the load that others wait for.
-        await asyncio.shield(task)
+        await self._loads().load(version)
 
-    async def _load(self, version: Version) -> None:
-        self._check_alive()
-        try:
-            await self._llm.add_lora(convert.lora_request(version))
-        except Exception as error:
-            log.error("adapter %s cannot be loaded: %s", version.name, error)
-            # vLLM may have registered and half activated it (its slot then still holds most of
-            # its previous occupant): whatever failed is taken out again.
-            try:
-                await self._llm.remove_lora(version.int_id)
-            except Exception:
-                self._check_alive()
-                raise
-            self._check_alive()
-            raise AdapterFailed("this adapter cannot be loaded by the engine.") from error
+    async def preload(self, version: Version) -> None:
+        """See ``Engine.preload``."""
+        self._check_not_failed(version)
+        await self._loads().preload(version)
 
     async def unload(self, int_id: int) -> bool:
         """See ``Engine.unload``. The caller has drained the version's requests."""
+        return await self._loads().unload(int_id)
+
+    def read_from(self, copy_of: Callable[[Version], Path | None]) -> None:
+        """Has versions read from a quicker copy where there is one; their path stays the same."""
+        self._copy_of = copy_of
+
+    def _loads(self) -> Loading:
         self._check_alive()
-        self._loading.pop(int_id, None)
-        return bool(await self._llm.remove_lora(int_id))
+        if self._loading is None:
+            raise Unavailable(_GONE, retry_after=30)
+        return self._loading
 
     async def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """See ``Engine.generate``."""

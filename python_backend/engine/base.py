@@ -97,6 +97,13 @@ class Engine(Protocol):
             Unavailable: the engine is gone.
         """
 
+    async def preload(self, version: Version) -> None:
+        """Brings a version as near as it gets without taking a slot from anybody.
+
+        Raises:
+            AdapterFailed, Unavailable: as ``load``.
+        """
+
     async def unload(self, int_id: int) -> bool:
         """Takes a version out of the engine; False if it was not there."""
 

@@ -75,10 +75,18 @@ class FakeEngine:
             raise AdapterFailed("this adapter cannot be loaded by the engine.")
         self._loaded[version.int_id] = version
 
+    async def preload(self, version: Version) -> None:
+        """See ``Engine.preload``."""
+        self.counts["preload"] += 1
+        await self.load(version)
+
     async def unload(self, int_id: int) -> bool:
         """See ``Engine.unload``."""
         self._check_alive()
         self.counts["unload"] += 1
+        task = self._loading.pop(int_id, None)
+        if task is not None and not task.done():
+            await asyncio.wait({task})
         return self._loaded.pop(int_id, None) is not None
 
     async def generate(self, job: Job) -> AsyncGenerator[Step, None]:

@@ -61,9 +61,22 @@ class Internals:
             "_registered_adapters": getattr(model_manager, "_registered_adapters", None),
             "activate_adapter": getattr(model_manager, "activate_adapter", None),
             "create_dummy_lora": getattr(model_manager, "create_dummy_lora", None),
+            "capacity": getattr(model_manager, "capacity", None),
+            "list_adapters": getattr(model_manager, "list_adapters", None),
         }
         missing = tuple(name for name, found in wanted.items() if found is None)
         return cls(manager, model_manager, missing)
+
+    def replace_load(self, make: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]) -> None:
+        """Has vLLM read adapters (a ``LoRARequest`` each) by what ``make`` makes of its own way."""
+        manager = self.worker_manager
+        manager._load_adapter = make(manager._load_adapter)
+
+    def host(self, model: Any) -> bool:
+        """Puts a loaded adapter into the host cache and into no slot; False if that is full."""
+        if len(self.model_manager.list_adapters()) >= self.model_manager.capacity:
+            return False
+        return bool(self.model_manager.add_adapter(model))
 
     def slots(self) -> list[int | None]:
         """The adapter id in each slot."""
@@ -166,6 +179,13 @@ def _absorbed(model: Any) -> set[int]:
         if layer is not None and "MLAAttention" in {c.__name__ for c in type(module).__mro__}:
             found.add(id(getattr(layer, "base_layer", layer)))
     return found
+
+
+def lora_request(name: str, int_id: int, path: str) -> Any:
+    """vLLM's own request for an adapter."""
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(name, int_id, path)
 
 
 def kv_caches(worker: Any) -> list[torch.Tensor]:

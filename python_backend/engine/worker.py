@@ -13,17 +13,19 @@ from typing import Any
 import torch
 
 from python_backend.engine import cpu_kernels, orphans, private
+from python_backend.engine.board import Board, Outcome
+from python_backend.engine.prefetch import Prefetcher
 from python_backend.engine.watch import FailureFlag
 
 
 class LoraWorkerExtension:
     """The methods that ``collective_rpc`` reaches, on top of vLLM's own."""
 
-    def lora_install(self, flag_path: str) -> dict[str, Any]:
+    def lora_install(self, flag_path: str, board_path: str) -> dict[str, Any]:
         """Finds vLLM's private parts, repairs the CPU kernels, guards the step. Idempotent.
 
         Args:
-            flag_path: the file of the front end's ``FailureFlag``.
+            flag_path, board_path: the files of the front end's ``FailureFlag`` and ``Board``.
 
         Returns:
             ``missing``: private names this vLLM lacks (what needs them was not installed);
@@ -39,6 +41,8 @@ class LoraWorkerExtension:
             self._lora_repaired = on_cpu(self) and repair_cpu_kernels(internals)
             flag, rank = FailureFlag(Path(flag_path)), int(getattr(self, "rank", 0))
             self._lora_guard = StepGuard(internals, lambda: flag.mark(rank)) if complete else None
+            if complete:
+                self._lora_reader = read_beside(self, internals, Board(Path(board_path)), rank)
         layers = internals.layers() if complete else []
         return {
             "missing": list(internals.missing),
@@ -59,7 +63,34 @@ class LoraWorkerExtension:
             "slots": internals.slots(),
             "host": internals.host_cache(),
             "failed": dict(guard.failed) if guard else {},
+            **(self._lora_reader.state() if guard else {}),
         }
+
+    def lora_prefetch(self, name: str, int_id: int, paths: list[str], place: int) -> None:
+        """Begins to read an adapter beside the step and returns at once.
+
+        Args:
+            paths: absolute folders that hold it, the one to be tried first first.
+            place: where on the board the outcome is to be posted.
+        """
+        requests = tuple(private.lora_request(name, int_id, path) for path in paths)
+        self._lora_reader.start(requests, place)
+
+    def lora_host(self, int_id: int) -> bool:
+        """Moves an adapter that was read into the host cache; it takes no slot.
+
+        False if the cache is full or it is not there.
+        """
+        model = self._lora_reader.take(int_id)
+        return model is not None and private.Internals.of(self).host(model)
+
+    def lora_forget(self, int_id: int) -> str:
+        """Drops what was read of an adapter; why that failed, if it did."""
+        return self._lora_reader.forget(int_id)
+
+    def lora_slow_reads(self, seconds: float) -> None:
+        """For tests and benchmarks: every read of an adapter takes so much longer."""
+        self._lora_reader.slow_s = seconds
 
     def lora_heal_kv_cache(self) -> int:
         """Zeroes what is not finite in the KV cache, in place; returns how many values.
@@ -78,6 +109,36 @@ class LoraWorkerExtension:
 def on_cpu(worker: Any) -> bool:
     """Whether the worker computes on a CPU."""
     return bool(torch.device(worker.device).type == "cpu")
+
+
+def read_beside(worker: Any, internals: private.Internals, board: Board, rank: int) -> Prefetcher:
+    """Puts a ``Prefetcher`` in front of vLLM's own load; what is unloaded leaves it too."""
+    manager, device = internals.worker_manager, torch.device(worker.device)
+
+    def enter() -> None:
+        if device.type == "cuda":
+            # A thread begins on the first device; pinned memory belongs to a device's context.
+            torch.cuda.set_device(device)
+
+    def post(place: int, int_id: int, outcome: Outcome) -> None:
+        board.post(rank, place, int_id, outcome)
+
+    readers: list[Prefetcher] = []
+
+    def in_front(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        readers.append(Prefetcher(read, post, enter))
+        return readers[0].load
+
+    internals.replace_load(in_front)
+    (reader,) = readers
+    remove = manager.remove_adapter
+
+    def remove_adapter(int_id: int) -> Any:
+        reader.forget(int_id)
+        return remove(int_id)
+
+    manager.remove_adapter = remove_adapter
+    return reader
 
 
 class StepGuard:
