@@ -111,7 +111,7 @@ class _Patterns:
                 timeout = max(0.001, self._deadline_s - time.monotonic())
                 if compiled.match(path, timeout=timeout):
                     return value
-            except TimeoutError:
+            except (TimeoutError, MemoryError):  # "(x{1000}){1000}" is too much for the matcher
                 raise _bad(f"{self._key} takes too long to evaluate; name the modules") from None
         return None
 
