@@ -21,6 +21,7 @@ from python_backend.adapters.retirement import retire
 from python_backend.adapters.scan import Scanned
 from python_backend.adapters.seal import SignaturePolicy
 from python_backend.adapters.shelf import Shelf
+from python_backend.adapters.staging_guard import StagingGuard
 from python_backend.adapters.versions import Versions
 from python_backend.engine.base import Engine, EngineInfo, Version
 from python_backend.settings import Settings, SettingsError
@@ -58,7 +59,7 @@ class Keeper:
         self._boot_id, self.listed = boot_id, listed
         self.versions = Versions()
         self.book = decisions.Book(settings.state_dir / decisions.FILE)
-        self.claims = Claims()
+        self.claims, self.guard = Claims(), StagingGuard()
         self._signatures = signature_policy(settings)
         self._retiring: set[tuple[Version, Future[None]]] = set()
         self.shelf = Shelf(self.versions, self._publish, self._retire)
@@ -69,6 +70,7 @@ class Keeper:
             self._stage,
             settle_s=settings.adapters.settle_s,
             claims=self.claims,
+            guard=self.guard,
         )
 
     def open(self) -> dict[str, catalog.Entry]:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import queue
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,12 +13,13 @@ from pathlib import Path
 
 import watchfiles
 
-from python_backend.adapters import naming, scan
+from python_backend.adapters import naming, scan, staging
 from python_backend.adapters.claims import Claims
 from python_backend.adapters.rejection import TRANSIENT
 from python_backend.adapters.scan import Scanned
 from python_backend.adapters.settling import Fingerprint, Settling
 from python_backend.adapters.shelf import Shelf
+from python_backend.adapters.staging_guard import StagingGuard
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class Librarian:
         stage: judges and stages one folder by its lora_id; never raises.
         settle_s: how long a folder must be at rest before it is judged, seconds.
         claims: adapters that somebody else is changing are left alone meanwhile.
+        guard: knows whether somebody else is staging.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Librarian:
         *,
         settle_s: float = 1.0,
         claims: Claims | None = None,
+        guard: StagingGuard | None = None,
     ) -> None:
+        self._guard = guard or StagingGuard()
         self._claims = Claims() if claims is None else claims
         self._gone: set[str] = set()
         self._root, self._staged_root, self._shelf, self._stage = root, staged_root, shelf, stage
@@ -108,7 +111,8 @@ class Librarian:
     def discard(self, digest: str, unused: Callable[[], bool]) -> None:
         """Removes a staged copy soon, if ``unused`` still says so then.
 
-        On the librarian's own thread, where no staging can be about to reuse the folder.
+        On the librarian's own thread, and not while anybody else stages: no staging can be about
+        to use the copy again.
         """
         self._discarded.put((digest, unused))
 
@@ -189,12 +193,19 @@ class Librarian:
         self._shelf.update([scanned])
 
     def _discard(self) -> None:
-        while not self._discarded.empty():
+        for _ in range(self._discarded.qsize()):
             digest, unused = self._discarded.get()
-            if unused():
-                folder = self._staged_root / digest
-                os.chmod(folder, 0o700)
-                shutil.rmtree(folder)
+            hidden: list[Path] = []
+
+            def hide(digest: str = digest, unused: Callable[[], bool] = unused) -> None:
+                if unused():
+                    with contextlib.suppress(FileNotFoundError):
+                        hidden.append(staging.hide(self._staged_root / digest))  # noqa: B023
+
+            if not self._guard.when_idle(hide):
+                self._discarded.put((digest, unused))
+            for folder in hidden:
+                staging.discard(folder)
 
 
 def _transient(scanned: Scanned) -> bool:

@@ -65,7 +65,7 @@ def clean(staged_root: Path) -> int:
     """
     left = [path for path in staged_root.glob(f"{_TEMPORARY}*") if not path.is_symlink()]
     for path in left:
-        _discard(path)
+        discard(path)
     return len(left)
 
 
@@ -141,7 +141,7 @@ def _copy(files: SourceFiles, staged_root: Path, target: Target, signed: str) ->
         return _staged(final, validated)
     finally:
         if temporary.exists():
-            _discard(temporary)
+            discard(temporary)
 
 
 def _judge(folder: Path, config: bytes, target: Target, max_bytes: int) -> ValidatedAdapter:
@@ -168,7 +168,7 @@ def _reuse(final: Path, config: bytes, target: Target, max_bytes: int) -> Staged
     except AdapterRejected:
         if _is_whole(final, config, max_bytes):
             raise
-    _discard(final)
+    discard(final)
     return None
 
 
@@ -214,13 +214,26 @@ def _sync_folder(folder: Path) -> None:
         os.close(folder_fd)
 
 
-def _discard(folder: Path) -> None:
-    """Removes a folder of ours, hidden first so that nobody sees half of it."""
-    if not folder.name.startswith(_TEMPORARY):
-        hidden = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder.parent))
+def hide(folder: Path) -> Path:
+    """Takes a copy out of use in one step; where it lies now, for ``discard``.
+
+    Raises:
+        OSError: it is not there, or cannot be moved.
+    """
+    hidden = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder.parent))
+    try:
         # A rename onto an empty folder replaces it.
         os.rename(folder, hidden)
-        folder = hidden
+    except OSError:
+        os.rmdir(hidden)
+        raise
+    return hidden
+
+
+def discard(folder: Path) -> None:
+    """Removes a folder of ours, hidden first so that nobody sees half of it."""
+    if not folder.name.startswith(_TEMPORARY):
+        folder = hide(folder)
     if folder.is_dir():
         folder.chmod(0o700)
         shutil.rmtree(folder, ignore_errors=True)

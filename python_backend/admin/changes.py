@@ -47,6 +47,10 @@ class Changes:
             InvalidArgument: there is another one of that name.
             Unavailable: the root cannot be written.
         """
+        with self._keeper.guard.staging():
+            return self._add(lora_id, source)
+
+    def _add(self, lora_id: str, source: Path | None) -> str:
         self._check_free(lora_id)
         before = self._keeper.shelf.entries().get(lora_id)
         if source is None:
@@ -81,7 +85,7 @@ class Changes:
             raise NotFound
         if source is None:
             raise InvalidArgument("source", "update needs it")
-        with self._copied(source) as copy:
+        with self._keeper.guard.staging(), self._copied(source) as copy:
             scanned = _good(self._keeper.stage_folder(lora_id, copy))
             outcome = _outcome(before, scanned, "unchanged", "updated")
             if outcome == "updated":

@@ -61,6 +61,8 @@ class Desk:
         self._changes = Changes(keeper, settings)
         self._boot_id, self._view, self._heals, self._cancel = boot_id, view, heals, cancel
         self._began_s = time.monotonic()
+        if len(keeper.book.current.pinned) >= info.max_loras:
+            log.warning("more adapters are pinned than max_loras leaves room for: unpin some")
         self.jobs = Jobs(time.monotonic)
         self._threads = ThreadPoolExecutor(_THREADS, "admin")
 
