@@ -1,0 +1,82 @@
+"""Puts signals, breakers and metrics of one engine together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from python_backend import lora_metrics
+from python_backend.adapters.catalog import State
+from python_backend.adapters.keeper import Keeper
+from python_backend.breaker_settings import BreakerSettings
+from python_backend.completion import CompletionSink, NoSink
+from python_backend.completion_metrics import MetricsSink
+from python_backend.engine import record
+from python_backend.engine.base import Engine, Version
+from python_backend.errors import NotFound
+from python_backend.guard import Guard
+from python_backend.metrics import Metrics
+from python_backend.monitor import Monitor, by_state
+
+_STATES = tuple(state.value for state in State)
+
+
+class Observation:
+    """What watches one engine.
+
+    Args:
+        workers: how many of its workers publish a record.
+    """
+
+    def __init__(
+        self,
+        settings: BreakerSettings,
+        run_dir: Path,
+        workers: int,
+        engine: Engine,
+        keeper: Keeper,
+        metrics: Metrics,
+    ) -> None:
+        self._keeper, self._metrics = keeper, metrics
+        metrics.declare(lora_metrics.ENGINE_FAMILIES)
+        metrics.declare(lora_metrics.REQUEST_FAMILIES)
+        self.guard = Guard(settings, engine.load, time.monotonic)
+        self._monitor = Monitor(
+            self.guard,
+            [record.RecordFile(record.path_of(run_dir, worker)) for worker in range(workers)],
+            metrics.put,
+            versions=self._versions,
+            adapters=self._adapters,
+        )
+
+    def sink(self, inner: CompletionSink | None) -> CompletionSink:
+        """A sink that counts what it hands on to ``inner``, if there is one."""
+        return MetricsSink(inner or NoSink(), self._metrics.put)
+
+    async def follow(self) -> None:
+        """Watches, for ever."""
+        try:
+            await self._monitor.follow(time.monotonic)
+        finally:
+            self.guard.stop()
+
+    def _versions(self) -> Mapping[int, Version]:
+        versions = self._keeper.versions
+        found = {}
+        for lora_id, digest in versions.int_ids():
+            try:
+                version = versions.get(lora_id, digest)
+            except NotFound:  # It has gone this moment.
+                continue
+            found[version.int_id] = version
+        return found
+
+    def _adapters(self) -> Mapping[str, int]:
+        disabled = self._keeper.book.current.disabled
+        states = [
+            State.DISABLED if entry.lora_id in disabled and entry.state is State.READY
+            else entry.state
+            for entry in self._keeper.shelf.entries().values()
+        ]  # fmt: skip
+        return by_state(states, _STATES)
