@@ -12,11 +12,12 @@ from ensemble.audit import GateAudit
 from ensemble.enforcement import Trace
 from ensemble.gate import Gate
 from ensemble.policy_source import PolicySource
-from python_backend import runtime
+from python_backend import lora_metrics, runtime
 from python_backend.adapters.catalog import SnapshotReader
 from python_backend.audit.writer import Writer, open_writer
 from python_backend.errors import ServingError
 from python_backend.messages import Decision, RawRequest
+from python_backend.metrics import Metrics, Update
 from python_backend.settings import Settings
 from python_backend.ticket import boottime_ns
 
@@ -29,12 +30,17 @@ class GateServer:
     Args:
         boot_id: this server's boot id.
         name: the model's name, which its audit files begin with.
+        metrics: where decisions are counted; None for nowhere.
 
     Raises:
         PolicyError, RuntimeDirError, AuditError: what is wrong, and where.
     """
 
-    def __init__(self, config: Settings, boot_id: str, name: str) -> None:
+    def __init__(
+        self, config: Settings, boot_id: str, name: str, metrics: Metrics | None = None
+    ) -> None:
+        self._metrics = metrics or Metrics(None, {})
+        self._metrics.declare(lora_metrics.GATE_FAMILIES)
         self._writer: Writer | None = open_writer(config.audit_dir, name, config.audit)
         self._audit = GateAudit(self._writer, config.access.control)
         if config.access.control != "strict":
@@ -42,7 +48,7 @@ class GateServer:
         self._policy_path = config.policy
         self._audit.event("start", control=config.access.control)
         try:
-            policy = PolicySource(
+            policy = self._policy = PolicySource(
                 config.policy, on_error=self._policy_error, on_load=self._policy_loaded
             )
             self.snapshots = SnapshotReader(config.run_dir, boot_id)
@@ -71,13 +77,31 @@ class GateServer:
             ServingError: the refusal, of the reader or of the gate; both are audited.
         """
         try:
-            raw = read()
+            try:
+                raw = read()
+            except ServingError as error:
+                self._audit.decided(RawRequest(), Trace(), error)
+                raise
+            decision = self._gate.decide(raw, now_s=time.monotonic(), now_ns=boottime_ns())
         except ServingError as error:
-            self._audit.decided(RawRequest(), Trace(), error)
+            self._count("refused", error.code)
             raise
-        return self._gate.decide(raw, now_s=time.monotonic(), now_ns=boottime_ns())
+        self._count("allowed", "policy")
+        return decision
+
+    def _count(self, decision: str, reason: str) -> None:
+        """``reason`` is an error code: a name that somebody asked for is never a label."""
+        labels = (("decision", decision), ("reason", reason))
+        broken = float(self._policy.error is not None)
+        self._metrics.put(
+            [
+                Update(lora_metrics.GATE_DECISIONS, (1,), labels),
+                Update(lora_metrics.POLICY_ERROR, (broken,)),
+            ]
+        )
 
     def close(self) -> None:
-        """Ends the audit file. Callable more than once."""
+        """Ends metrics and audit file. Callable more than once."""
+        self._metrics.stop()
         if self._writer is not None:
             self._writer.close()

@@ -21,12 +21,13 @@ from python_backend.admin.engine_view import EngineView
 from python_backend.admission import Admission, gauges, shares
 from python_backend.audit.completions import AuditSink, open_sink
 from python_backend.completion import Responder
-from python_backend.engine import arguments, orphans, stats
+from python_backend.engine import arguments, orphans, record, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo
 from python_backend.health import HealthCheck
 from python_backend.metrics import Backend, Metrics
 from python_backend.model_options import ModelOptions
+from python_backend.observation import Observation
 from python_backend.service import Call, GenerateService
 from python_backend.settings import Settings
 from python_backend.watchdog import Watchdog
@@ -105,6 +106,7 @@ class EngineServer:
         # Without metrics vLLM is not asked to collect statistics for us.
         loggers = [stats.factory(metrics.put)] if metrics.wanted else []
         flag_path = config.run_dir / "worker-failures"
+        record.clear(config.run_dir)
         engine = AsyncLLMEngine(engine_args, flag_path, stat_loggers=loggers)
         self._engine = engine
         self._thread.start()
@@ -115,8 +117,18 @@ class EngineServer:
         self._keeper = keeper
         entries = keeper.open()
         admission = self._new_admission(info, metrics)
+        workers = arguments.workers(engine_args)
+        watched = Observation(config.breakers, config.run_dir, workers, engine, keeper, metrics)
+        self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
         self._service = GenerateService(
-            engine, info, keeper.versions, admission, key=key, boot_id=boot_id, sink=self._sink
+            engine,
+            info,
+            keeper.versions,
+            admission,
+            key=key,
+            boot_id=boot_id,
+            sink=watched.sink(self._sink),
+            guard=watched.guard,
         )
         self._service.desk = self._desk = Desk(
             keeper,

@@ -31,6 +31,7 @@ from python_backend.errors import (
     ServingError,
     Unavailable,
 )
+from python_backend.guard import Guard
 from python_backend.messages import Answer, EngineRequest, Sequence
 from python_backend.ticket import Ticket
 
@@ -66,6 +67,7 @@ class GenerateService:
         key: the server's ticket key.
         clock_ns: CLOCK_BOOTTIME, nanoseconds.
         sink: hears how each call ended.
+        guard: the breakers; without one nothing is watched.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class GenerateService:
         boot_id: str,
         clock_ns: Callable[[], int] = tickets.boottime_ns,
         sink: CompletionSink | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._sink = sink or NoSink()
+        self._entered = guard.entered if guard else contextlib.nullcontext
         self._engine, self._info, self._versions = engine, info, versions
         self._admission, self._key, self._boot_id = admission, key, boot_id
         self._clock_ns = clock_ns
@@ -253,7 +257,7 @@ class GenerateService:
             yield None
             return
         (part,) = ticket.parts
-        with self._versions.lease(part.lora_id, part.digest) as version:
+        with self._versions.lease(part.lora_id, part.digest) as version, self._entered(version):
             yield version
 
     def _check_length(self, tokens: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
 
-WORKER_EXTENSION = "python_backend.engine.worker.LoraWorkerExtension"
+WORKER_EXTENSION = "python_backend.engine.observe.ObservedWorkerExtension"
 #: Ranks vLLM allocates slots for; an adapter's own rank is free below the chosen one.
 ALLOWED_MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 #: Arguments that this project decides.
@@ -45,19 +46,23 @@ def prepare_process(arguments: dict[str, Any], cores: int, *, gpu: bool) -> None
         # vLLM compiles small helpers at their first use: the first request for logprobs would
         # stall everyone's step (measured: 15 s) and fail where there is no C++ compiler.
         defaults["TORCHDYNAMO_DISABLE"] = "1"
-        workers = int(arguments.get("tensor_parallel_size") or 1) * int(
-            arguments.get("pipeline_parallel_size") or 1
-        )
-        defaults["OMP_NUM_THREADS"] = str(max(1, (cores - 1) // workers))
-        if workers == 1:
+        count = workers(arguments)
+        defaults["OMP_NUM_THREADS"] = str(max(1, (cores - 1) // count))
+        if count == 1:
             # Lets the CPU worker live inside EngineCore, as on one GPU: a process and its imports
             # less. Several workers need processes of their own.
             defaults["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        elif _numa_nodes() < workers:
+        elif _numa_nodes() < count:
             # vLLM binds each worker to a node of its own and does not start with fewer nodes.
             defaults["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+
+
+def workers(arguments: dict[str, Any]) -> int:
+    """Workers that an engine with these arguments has."""
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+    return math.prod(int(arguments.get(size) or 1) for size in sizes)
 
 
 def engine_arguments(

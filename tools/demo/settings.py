@@ -63,6 +63,10 @@ adapters:
 
 policy: policy.yaml                  # who may use what
 
+# Seconds. Beside a model on the same CPU reading takes longer than on a server with a GPU.
+breakers:
+  load_latency: {warning: 0.5, open: 2.0, close: 0.3}
+
 # Free names for adapters; access is decided on the lora_id they stand for.
 aliases: {fin_risk: fin_risk_v1}
 """

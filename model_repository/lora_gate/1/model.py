@@ -12,8 +12,9 @@ import logging  # noqa: E402
 from ensemble.gate_server import GateServer  # noqa: E402
 from python_backend import runtime, settings  # noqa: E402
 from python_backend.errors import Internal, ServingError  # noqa: E402
+from python_backend.metrics import Metrics  # noqa: E402
 from python_backend.presence import announce  # noqa: E402
-from python_backend.wire import logs, reading, writing  # noqa: E402
+from python_backend.wire import logs, metrics, reading, writing  # noqa: E402
 
 log = logging.getLogger("ensemble")
 
@@ -25,8 +26,10 @@ class TritonPythonModel:
         """Reads settings, policy and key; a wrong one stops the start with its name."""
         logs.log_to_triton()
         config = settings.from_environment()
-        self._server = GateServer(config, runtime.boot_id(), args["model_name"])
-        self._presence = announce(config.run_dir, args["model_name"])
+        name = args["model_name"]
+        shown = Metrics(metrics.TritonMetrics(), {"model": name, "version": args["model_version"]})
+        self._server = GateServer(config, runtime.boot_id(), name, shown)
+        self._presence = announce(config.run_dir, name)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One decision, or one error, per request."""

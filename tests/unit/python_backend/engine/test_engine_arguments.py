@@ -16,7 +16,7 @@ def test_what_this_project_adds() -> None:
         "max_loras": 4,
         "max_lora_rank": 16,
         "max_cpu_loras": 64,
-        "worker_extension_cls": "python_backend.engine.worker.LoraWorkerExtension",
+        "worker_extension_cls": "python_backend.engine.observe.ObservedWorkerExtension",
     }
 
 
