@@ -26,6 +26,7 @@ class Reason(enum.StrEnum):
     RANK_TOO_LARGE = "rank_too_large"
     HEADER_TOO_LARGE = "header_too_large"
     BAD_HEADER = "bad_header"
+    BAD_INDEX = "bad_index"
     TRUNCATED = "truncated"
     WRONG_DTYPE = "wrong_dtype"
     NO_TENSORS = "no_tensors"

@@ -8,15 +8,13 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from python_backend.adapters import signing
-from python_backend.adapters.peft_config import CONFIG_FILE
 from python_backend.adapters.rejection import AdapterRejected, Reason
 from python_backend.adapters.signing import SIGNATURE_FILE
 from python_backend.adapters.signing_keys import KeyFile
-from python_backend.adapters.weights import WEIGHTS_FILE
 
 #: Largest file beside the weights that is hashed for a signature, bytes.
 _MAX_OTHER_BYTES = 64 << 20
@@ -41,15 +39,13 @@ class SignaturePolicy:
         """Whether this adapter must be signed."""
         return any(fnmatch.fnmatchcase(lora_id, glob) for glob in self.require)
 
-    def check(
-        self, lora_id: str, folder_fd: int, config: bytes, size_bytes: int, weights_sha256: bytes
-    ) -> bool:
+    def check(self, lora_id: str, folder_fd: int, read: Mapping[str, tuple[int, str]]) -> bool:
         """Whether a good signature covers the folder; False where there is none and need be none.
 
         Args:
             folder_fd: the opened folder.
-            config, size_bytes, weights_sha256: what was read of the two files that are served;
-                they are not read again here.
+            read: (size, sha256 hex) by name of the files that are served; they are not read
+                again here.
 
         Raises:
             AdapterRejected: ``unsigned``, ``bad_signature`` or ``signing_key``, naming the file.
@@ -69,10 +65,7 @@ class SignaturePolicy:
         signature = signing.read(data)
         find = self.keys.current().find
         signing.verify(signature, find, lora_id, self.clock())
-        found = {
-            CONFIG_FILE: (len(config), hashlib.sha256(config).hexdigest()),
-            WEIGHTS_FILE: (size_bytes, weights_sha256.hex()),
-        }
+        found = dict(read)
         signed = {file.name for file in signature.files}
         for name in names:
             if name in found or name == SIGNATURE_FILE:

@@ -1,4 +1,4 @@
-"""A folder that someone else may change while it is read: its two files, opened once, no links."""
+"""A folder that someone else may change while it is read: its files, opened once, no links."""
 
 from __future__ import annotations
 
@@ -11,23 +11,28 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from python_backend.adapters import shards
 from python_backend.adapters.peft_config import CONFIG_FILE, MAX_CONFIG_BYTES
 from python_backend.adapters.rejection import AdapterRejected, Reason, shown
+from python_backend.adapters.shards import INDEX_FILE, MAX_INDEX_BYTES, Joined
 from python_backend.adapters.weights import WEIGHTS_FILE
 
 _BLOCK_BYTES = 1 << 20
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-_INDEX_FILE = f"{WEIGHTS_FILE}.index.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class SourceFiles:
-    """The configuration's bytes and open descriptors of the weights and of the folder."""
+    """The configuration's bytes and open descriptors of the weights and of the folder.
+
+    Weights in several files are read through ``joined``, as one; ``weights_fd`` is -1 then.
+    """
 
     config: bytes
     weights_fd: int
     folder_fd: int
     max_file_bytes: int
+    joined: Joined | None = None
 
     def blocks(self) -> Iterator[bytes]:
         """The weights from the start, in blocks.
@@ -35,6 +40,9 @@ class SourceFiles:
         Raises:
             AdapterRejected: ``unreadable``, or ``too_large`` if the file has grown meanwhile.
         """
+        if self.joined is not None:
+            yield from self.joined.blocks()
+            return
         position = 0
         while block := _read_at(self.weights_fd, position, WEIGHTS_FILE):
             position += len(block)
@@ -44,31 +52,71 @@ class SourceFiles:
 
     def digest(self) -> tuple[int, bytes]:
         """Size in bytes and sha256 of the weights. Raises as ``blocks``."""
+        if self.joined is not None:
+            return self.joined.digest()
         size_bytes, sha256 = 0, hashlib.sha256()
         for block in self.blocks():
             size_bytes += len(block)
             sha256.update(block)
         return size_bytes, sha256.digest()
 
+    def manifest(self, size_bytes: int, sha256: bytes) -> dict[str, tuple[int, str]]:
+        """(size, sha256 hex) by name of the files that were read; the arguments are what
+        ``digest`` has just returned."""
+        weights = {WEIGHTS_FILE: (size_bytes, sha256.hex())}
+        if self.joined is not None:
+            weights = self.joined.files
+        return {CONFIG_FILE: (len(self.config), hashlib.sha256(self.config).hexdigest()), **weights}
+
 
 @contextlib.contextmanager
 def opened(folder: Path, max_file_bytes: int) -> Iterator[SourceFiles]:
-    """The two files of ``folder``; others are ignored, but pickles are refused.
+    """The files of ``folder`` that are served; others are ignored, but pickles are refused.
 
     Raises:
         AdapterRejected: ``not_a_folder``, ``symlink``, ``unreadable``, ``pickle``,
-            ``missing_config``, ``missing_weights``, ``too_large`` or ``unsupported_feature``.
+            ``missing_config``, ``missing_weights``, ``too_large``, or as ``shards.Joined``.
     """
     with contextlib.ExitStack() as stack:
         folder_fd = _open_folder(folder)
         stack.callback(os.close, folder_fd)
-        _check_names(folder_fd)
+        names = _names(folder_fd)
         config_fd = _open_file(folder_fd, CONFIG_FILE, Reason.MISSING_CONFIG, MAX_CONFIG_BYTES)
         stack.callback(os.close, config_fd)
-        weights_fd = _open_file(folder_fd, WEIGHTS_FILE, Reason.MISSING_WEIGHTS, max_file_bytes)
-        stack.callback(os.close, weights_fd)
+        joined, weights_fd = None, -1
+        if INDEX_FILE in names:
+            joined = _joined(folder_fd, WEIGHTS_FILE in names, max_file_bytes, stack)
+        else:
+            weights_fd = _open_file(folder_fd, WEIGHTS_FILE, Reason.MISSING_WEIGHTS, max_file_bytes)
+            stack.callback(os.close, weights_fd)
         config = _read_at(config_fd, 0, CONFIG_FILE, MAX_CONFIG_BYTES + 1)
-        yield SourceFiles(config, weights_fd, folder_fd, max_file_bytes)
+        yield SourceFiles(config, weights_fd, folder_fd, max_file_bytes, joined)
+
+
+def _joined(folder_fd: int, whole_too: bool, max_bytes: int, stack: contextlib.ExitStack) -> Joined:
+    """The weights that an index file describes."""
+    if whole_too:
+        raise AdapterRejected(
+            Reason.BAD_INDEX, f"both {INDEX_FILE} and {WEIGHTS_FILE} are there; delete one of them."
+        )
+    index_fd = _open_file(folder_fd, INDEX_FILE, Reason.MISSING_WEIGHTS, MAX_INDEX_BYTES)
+    stack.callback(os.close, index_fd)
+    index = b"".join(_all(index_fd, INDEX_FILE, MAX_INDEX_BYTES + 1))
+    parts: dict[str, int] = {}
+    for name in sorted(set(shards.parse_index(index).values())):
+        parts[name] = _open_file(folder_fd, name, Reason.MISSING_WEIGHTS, max_bytes)
+        stack.callback(os.close, parts[name])
+    joined = Joined(index, parts, lambda fd, at, count: _read_at(fd, at, "a part", count))
+    if joined.size_bytes > max_bytes:
+        raise _too_large(INDEX_FILE, joined.size_bytes, max_bytes)
+    return joined
+
+
+def _all(file_fd: int, name: str, most: int) -> Iterator[bytes]:
+    position = 0
+    while position < most and (block := _read_at(file_fd, position, name, most - position)):
+        position += len(block)
+        yield block
 
 
 def _open_folder(folder: Path) -> int:
@@ -86,7 +134,8 @@ def _open_folder(folder: Path) -> int:
         raise _unreadable("the folder", error) from None
 
 
-def _check_names(folder_fd: int) -> None:
+def _names(folder_fd: int) -> list[str]:
+    """The names in the folder, none of them a pickle's."""
     try:
         names = sorted(os.listdir(folder_fd))
     except OSError as error:
@@ -98,11 +147,7 @@ def _check_names(folder_fd: int) -> None:
                 f"{shown(name)} is a pickle by its name and can run code when opened; save the "
                 "adapter with safe_serialization=True and delete this file.",
             )
-    if _INDEX_FILE in names:
-        raise AdapterRejected(
-            Reason.UNSUPPORTED_FEATURE,
-            f"{_INDEX_FILE}: adapters in several files are not served; save it as one file.",
-        )
+    return names
 
 
 def _open_file(folder_fd: int, name: str, missing: Reason, max_bytes: int) -> int:

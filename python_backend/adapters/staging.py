@@ -92,7 +92,8 @@ def stage(
             staged_root.mkdir(parents=True, exist_ok=True)
             size_bytes, sha256 = files.digest()
             digest = _digest(files.config, size_bytes, sha256)
-            signed = signatures.check(lora_id, files.folder_fd, files.config, size_bytes, sha256)
+            read = files.manifest(size_bytes, sha256)
+            signed = signatures.check(lora_id, files.folder_fd, read)
             staged = _reuse(staged_root / digest, files.config, target, max_file_bytes)
             return staged or _copy(files, staged_root, target, digest if signed else "")
         except OSError as error:

@@ -132,7 +132,8 @@ def _place(tensor: Tensor, target: Target) -> _Half:
             "(exclude_modules)",
         )
     shape = target.modules.get(target.module_path(path))
-    if shape is None or not tensor.name.startswith(_PREFIX):
+    # Without the prefix vLLM takes a name as it is (parse_fine_tuned_lora_name), and so do we.
+    if shape is None:
         _reject(
             Reason.UNKNOWN_MODULE,
             tensor,

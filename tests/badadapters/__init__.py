@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.badadapters import content_kinds, file_kinds, registry  # noqa: F401
+from tests.badadapters import content_kinds, file_kinds, registry, shard_kinds  # noqa: F401
 from tests.badadapters.file_kinds import BOMB
 from tests.badadapters.files import SMOLLM2, Adapter, Array, Shapes, encode, frame, good, target
 

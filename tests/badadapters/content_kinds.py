@@ -113,7 +113,7 @@ adapter_kind(
     "other_prefix", "unknown_module", _rename("model.model.layers", "model.lm.model.layers")
 )
 adapter_kind("doubled_prefix", "unknown_module", _rename("model.model.", "model.model.model."))
-adapter_kind("no_prefix", "unknown_module", _rename("base_model.model.", ""))
+adapter_kind("half_prefix", "unknown_module", _rename("base_model.model.", "base_model."))
 adapter_kind("extra_layer", "unknown_module", _rename("layers.1.", "layers.977."))
 adapter_kind("unknown_suffix", "unknown_module", _rename("v_proj", "foo_proj"))
 adapter_kind("only_a", "half_pair", lambda adapter: adapter.tensors.pop(B))

@@ -131,12 +131,6 @@ _other_file("pickle_beside", "pickle", "adapter_model.bin", _zipped, keep=True)
 _other_file("pickle_upper_case", "pickle", "training_args.BIN", _pickled, keep=True)
 _other_file("pickle_zip_renamed", "pickle", WEIGHTS_FILE, _zipped)
 _other_file("pickle_renamed", "pickle", WEIGHTS_FILE, _pickled)
-_other_file(
-    "sharded",
-    "unsupported_feature",
-    f"{WEIGHTS_FILE}.index.json",
-    lambda file: file.write_text("{}"),
-)
 _other_file("weights_folder", "unreadable", WEIGHTS_FILE, Path.mkdir)
 _other_file("weights_pipe", "unreadable", WEIGHTS_FILE, os.mkfifo)
 

@@ -70,7 +70,7 @@ def verify(folder: Folder, keys: KeysFile, lora_id: LoraId = None) -> None:
         policy = SignaturePolicy((name,), KeyFile(keys))
         with source_folder.opened(folder, limit) as opened:
             size_bytes, sha256 = opened.digest()
-            policy.check(name, opened.folder_fd, opened.config, size_bytes, sha256)
+            policy.check(name, opened.folder_fd, opened.manifest(size_bytes, sha256))
     except (AdapterRejected, SigningKeysError, OSError) as error:
         print(f"error: {getattr(error, 'text', error)}", file=sys.stderr)
         raise typer.Exit(1) from None

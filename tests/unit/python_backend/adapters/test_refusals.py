@@ -30,10 +30,9 @@ def test_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_reasons_are_a_closed_list() -> None:
     assert set(badadapters.KINDS.values()) <= set(Reason)
-    # These need a full disk, an engine that renames modules, or keys; their tests are elsewhere.
+    # These need a full disk or keys; their tests are elsewhere.
     assert set(Reason) - set(badadapters.KINDS.values()) == {
         Reason.NO_SPACE,
-        Reason.DUPLICATE_TENSOR,
         Reason.UNSIGNED,
         Reason.BAD_SIGNATURE,
         Reason.SIGNING_KEY,
