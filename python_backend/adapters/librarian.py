@@ -94,9 +94,14 @@ class Librarian:
         seen = fingerprints(self._root)
         result = target_scan()
         for lora_id, scanned in result.adapters.items():
-            if lora_id in seen and not _transient(scanned):
-                self._settling.judged(lora_id, seen[lora_id])
+            if lora_id in seen:
+                self._remember(scanned, seen[lora_id])
         return result
+
+    def _remember(self, scanned: Scanned, fingerprint: Fingerprint) -> None:
+        self._settling.judged(scanned.entry.lora_id, fingerprint)
+        if _transient(scanned):
+            self._settling.again(scanned.entry.lora_id)
 
     def start(self) -> None:
         """Begins to watch."""

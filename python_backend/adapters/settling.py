@@ -12,6 +12,9 @@ from collections.abc import Mapping
 #: (name, size in bytes, mtime in ns, inode) of each file in a folder, sorted.
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 
+#: What no folder looks like.
+_NEVER: Fingerprint = (("", -2, 0, 0),)
+
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
@@ -44,7 +47,8 @@ class Settling:
 
     def again(self, name: str) -> None:
         """Forgets the judgement of ``name``: what stood in its way may pass (a full disk)."""
-        self._judged.pop(name, None)
+        # Still known, so that its going is noticed, but never as it looks now.
+        self._judged[name] = _NEVER
 
     def observe(self, seen: Mapping[str, Fingerprint], now_s: float) -> Changes:
         """Compares what is there with what was judged; ``now_s`` is a monotonic clock, seconds."""

@@ -50,3 +50,6 @@ def test_a_passing_failure_is_judged_again() -> None:
     settling.again("a_b_v1")
     assert settling.observe({"a_b_v1": ONE}, 10.0) == Changes((), (), True)
     assert settling.observe({"a_b_v1": ONE}, 11.0) == Changes(("a_b_v1",), (), False)
+    settling.judged("a_b_v1", ONE)
+    settling.again("a_b_v1")
+    assert settling.observe({}, 12.0).gone == ("a_b_v1",)
