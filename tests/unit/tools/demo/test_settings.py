@@ -62,7 +62,7 @@ def test_a_policy_of_other_keys_is_named_with_the_cure() -> None:
 
 def test_serving_settings() -> None:
     serving = yaml.safe_load(settings.SERVING)
-    assert set(serving) == {"engine", "adapters", "policy", "aliases"}
+    assert set(serving) == {"engine", "adapters", "policy", "breakers", "aliases"}
     assert serving["engine"] == {
         "model": "model",
         "dtype": "bfloat16",
@@ -75,4 +75,5 @@ def test_serving_settings() -> None:
     }
     assert serving["adapters"] == {"root": "adapters"}
     assert serving["policy"] == "policy.yaml"
+    assert serving["breakers"] == {"load_latency": {"warning": 0.5, "open": 2.0, "close": 0.3}}
     assert serving["aliases"] == {"fin_risk": "fin_risk_v1"}
