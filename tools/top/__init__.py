@@ -1,0 +1,1 @@
+"""A live view of a server, from its metrics endpoint alone."""
