@@ -16,12 +16,13 @@ from typing import Any
 from python_backend import presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
+from python_backend.adapters.tiering import Tiering, strained
 from python_backend.admin.desk import Desk
 from python_backend.admin.engine_view import EngineView
 from python_backend.admission import Admission, gauges, shares
 from python_backend.audit.completions import AuditSink, open_sink
 from python_backend.completion import Responder
-from python_backend.engine import arguments, orphans, record, stats
+from python_backend.engine import arguments, fitting, orphans, record, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo
 from python_backend.health import HealthCheck
@@ -66,6 +67,7 @@ class EngineServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._engine: Engine | None = None
+        self._tiering: Tiering | None = None
         self._keeper: Keeper | None = None
         self._service: GenerateService | None = None
         self._desk: Desk | None = None
@@ -100,6 +102,7 @@ class EngineServer:
         known = sum(1 for _ in root.iterdir()) + len(listed)
         reserve = config.admission.reserve_seats
         engine_args = arguments.engine_arguments(raw, known, reserve)
+        fitting.check(engine_args, config.memory_limit_bytes)
         cores = len(os.sched_getaffinity(0))
         arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())
         metrics = self._metrics = self._new_metrics(engine_args)
@@ -113,15 +116,18 @@ class EngineServer:
         info = self._wait(engine.start())
         metrics.declare(vllm_metrics.families(info.max_model_len))
         engine_ready = time.monotonic()
-        keeper = Keeper(config, engine, info, self._loop, boot_id=boot_id, listed=listed)
+        tiering = self._tiering = Tiering(engine, config.tiers, engine_args)
+        store = tiering.store
+        keeper = Keeper(config, store, info, self._loop, boot_id=boot_id, listed=listed)
         self._keeper = keeper
         entries = keeper.open()
         admission = self._new_admission(info, metrics)
         workers = arguments.workers(engine_args)
-        watched = Observation(config.breakers, config.run_dir, workers, engine, keeper, metrics)
+        watched = Observation(config.breakers, config.run_dir, workers, store, keeper, metrics)
         self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
+        self._wait(tiering.begin(keeper, lambda: strained(watched.guard.states(), config.breakers)))
         self._service = GenerateService(
-            engine,
+            store,
             info,
             keeper.versions,
             admission,
@@ -132,11 +138,11 @@ class EngineServer:
         )
         self._service.desk = self._desk = Desk(
             keeper,
-            engine,
+            store,
             info,
             config.adapters,
             boot_id=boot_id,
-            view=EngineView(engine.state),
+            view=EngineView(tiering.state),
             heals=lambda: engine.heals,
             cancel=self._service.cancel_request,
         )
@@ -247,6 +253,8 @@ class EngineServer:
             self._wait(self._service.stop(self._settings.admission.drain_s))
         for follower in self._followers:
             follower.cancel()
+        if self._tiering is not None:
+            self._wait(self._tiering.stop())
         if self._engine is not None:
             self._wait(self._engine.stop())
         if self._sink is not None:

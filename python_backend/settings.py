@@ -19,6 +19,7 @@ from python_backend.adapters.aliases import Route, check_alias
 from python_backend.admission_settings import AdmissionSettings
 from python_backend.breaker_settings import BreakerSettings
 from python_backend.signing_settings import SigningSettings
+from python_backend.tier_settings import TierSettings
 
 CONFIG_VARIABLE = "LORA_SERVING_CONFIG"
 STATE_VARIABLE = "LORA_STATE_DIR"
@@ -75,6 +76,9 @@ class Settings(_Frozen):
 
     #: vLLM engine arguments, as in the official backend's ``model.json``, which they override.
     engine: dict[str, Any] = Field(default_factory=dict)
+    #: Memory of each of the engine's workers, bytes: what does not fit it by the memory plan
+    #: (60 % base model, 30 % slots) does not start. None: not looked at.
+    memory_limit_bytes: int | None = Field(default=None, gt=0)
     adapters: AdapterSettings
     #: The policy file: departments, principals, access.
     policy: Path
@@ -82,6 +86,7 @@ class Settings(_Frozen):
     #: ``{risk_ctrl: {to: fin_risk_v2, canary: fin_risk_v3, share: 0.1}}``.
     aliases: dict[str, Route] = Field(default_factory=dict)
     signing: SigningSettings = SigningSettings()
+    tiers: TierSettings = TierSettings()
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
     admission: AdmissionSettings = AdmissionSettings()

@@ -87,6 +87,10 @@ class Versions:
             self._known.pop((version.lora_id, version.digest), None)
             return True
 
+    def leased(self, int_id: int) -> bool:
+        """Whether a version is in use or waited for."""
+        return int_id in self._leases
+
     def int_ids(self) -> dict[tuple[str, str], int]:
         """The id of each version, by lora_id and digest."""
         with self._lock:

@@ -16,21 +16,23 @@ from python_backend.engine.base import Version
 
 @dataclasses.dataclass(frozen=True)
 class Residents:
-    """Ids of the versions in the engine's slots and in its host cache."""
+    """Ids of the versions in the engine's slots, in its host cache, and in shared memory."""
 
     slots: frozenset[int] = frozenset()
     host: frozenset[int] = frozenset()
+    shm: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Residents:
         """From what a worker says of itself (``AsyncLLMEngine.state``)."""
         slots = frozenset(int(found) for found in state.get("slots", ()) if found is not None)
-        return cls(slots, frozenset(int(found) for found in state.get("host", ())))
+        host, shm = (frozenset(map(int, state.get(tier, ()))) for tier in ("host", "shm"))
+        return cls(slots, host, shm)
 
     def tiers(self, int_id: int) -> list[str]:
         """Where a version's weights lie, the fastest place first. A staged copy is on disk."""
-        found = [("slot", int_id in self.slots), ("host", int_id in self.host)]
-        return [name for name, there in found if there] + ["disk"]
+        found = {"slot": self.slots, "host": self.host, "shm": self.shm}
+        return [name for name, ids in found.items() if int_id in ids] + ["disk"]
 
 
 def rows(

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from python_backend.adapters.tiering import strained
 from python_backend.adapters.tiers import Heat, Held, Plan, make_room, wishes
+from python_backend.breaker import State
+from python_backend.breaker_settings import BreakerSettings
+from python_backend.guard import SIGNALS
 from python_backend.tier_settings import TierSettings
 
 H = 100.0
@@ -147,3 +151,22 @@ def test_warm_is_checked(warm: object) -> None:
 def test_warm_takes(warm: object) -> None:
     found = TierSettings.model_validate({"warm": warm}).warm
     assert found == (tuple(warm) if isinstance(warm, list) else warm)
+
+
+@pytest.mark.parametrize(
+    "signal, state, expected",
+    [
+        ("switch_rate", State.WARNING, True),
+        ("fragmentation", State.WARNING, True),
+        ("load_latency", State.WARNING, False),
+        ("load_latency", State.OPEN, True),
+        ("routing", State.OPEN, False),
+    ],
+)
+def test_what_stops_warming(signal: str, state: State, expected: bool) -> None:
+    states = dict.fromkeys(SIGNALS, State.CLOSED)
+    assert not strained(states, BreakerSettings())
+    assert strained({**states, signal: state}, BreakerSettings()) is expected
+    if signal != "routing":
+        shown = BreakerSettings.model_validate({signal: {"enforce": False}})
+        assert not strained({**states, signal: state}, shown)

@@ -1,0 +1,235 @@
+"""The engine behind its tiers: what is loaded makes room first, what is idle goes by priority.
+
+Slots are vLLM's and the admission's affair. Here: the engine's host cache within a byte budget,
+copies in shared memory within another, and adapters that are read before anybody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+
+from python_backend.adapters import tiers
+from python_backend.adapters.copies import Copies
+from python_backend.adapters.shm_tier import ShmTier
+from python_backend.adapters.tiers import Held, Plan
+from python_backend.adapters.weights import WEIGHTS_FILE
+from python_backend.engine.base import Engine, EngineInfo, Job, Step, Version
+from python_backend.errors import ServingError
+from python_backend.tier_settings import TierSettings
+
+log = logging.getLogger(__name__)
+
+
+def weight_bytes(version: Version) -> int:
+    """The size of a version's weight file, by which the host cache is counted; 0 without one."""
+    try:
+        return (version.path / WEIGHTS_FILE).stat().st_size
+    except OSError:
+        return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class House:
+    """What the store has to know of the rest.
+
+    ``leased``: whether anybody uses a version or waits for it; ``pinned``: lora_ids that never go;
+    ``ready``: the versions that may be asked for, by lora_id.
+    """
+
+    leased: Callable[[int], bool]
+    pinned: Callable[[], Iterable[str]]
+    ready: Callable[[], dict[str, Version]]
+
+
+class Store:
+    """An ``Engine`` that keeps to the budgets; lives on the engine's event loop.
+
+    Args:
+        engine: started before anything else is asked of this.
+        max_count: most adapters in the host cache, below the engine's own limit: vLLM must never
+            choose what goes.
+        shm: opened; None for no copies.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: TierSettings,
+        *,
+        max_count: int,
+        shm: ShmTier | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._engine, self.settings, self._max_count = engine, settings, max_count
+        self._clock = clock
+        self.heat = tiers.Heat(settings.half_life_s)
+        self.house = House(lambda _: False, lambda: (), dict)
+        self._copies: Copies | None = None
+        if shm is not None:
+            budget = settings.shm_bytes
+            self._copies = Copies(shm, budget, self._priorities, self._pinned)
+        #: In the host cache or on the way there: version and bytes, by id.
+        self._hosted: dict[int, tuple[Version, int]] = {}
+        self._using: Counter[int] = Counter()
+        #: What has left the host cache, for whoever keeps copies; oldest first.
+        self.evicted: deque[Version] = deque(maxlen=1024)
+        #: Set when there may be something to do in the background.
+        self.wake = asyncio.Event()
+
+    async def start(self) -> EngineInfo:
+        """See ``Engine.start``."""
+        return await self._engine.start()
+
+    async def encode(self, prompt: str, *, special_tokens: bool) -> tuple[int, ...]:
+        """See ``Engine.encode``."""
+        return await self._engine.encode(prompt, special_tokens=special_tokens)
+
+    async def load(self, version: Version) -> None:
+        """See ``Engine.load``; makes room first, as far as what is idle goes."""
+        with self._use(version):
+            await self._bring(version, self._engine.load)
+
+    async def preload(self, version: Version) -> None:
+        """See ``Engine.preload``."""
+        with self._use(version):
+            await self._bring(version, self._engine.preload)
+
+    async def _bring(self, version: Version, bring: Callable[[Version], Awaitable[None]]) -> None:
+        int_id = version.int_id
+        if int_id not in self._hosted:
+            size = weight_bytes(version)
+            plan = self.room(size)
+            # Before the first await: loads at the same time share one budget.
+            self._hosted[int_id] = (version, size)
+            await self.evict(plan.evict)
+        try:
+            await bring(version)
+        except ServingError:
+            # Nothing of it is left in the engine. (A caller who goes away does not end the load:
+            # then it stays here, and goes as anything idle goes.)
+            self._hosted.pop(int_id, None)
+            raise
+
+    async def unload(self, int_id: int) -> bool:
+        """See ``Engine.unload``: gone from every tier."""
+        self._hosted.pop(int_id, None)
+        if self._copies is not None:
+            await self._copies.drop(int_id)
+        return await self._engine.unload(int_id)
+
+    async def generate(self, job: Job) -> AsyncGenerator[Step, None]:
+        """See ``Engine.generate``."""
+        version = job.version
+        if version is None:
+            async with contextlib.aclosing(self._engine.generate(job)) as steps:
+                async for step in steps:
+                    yield step
+            return
+        self.heat.note(version.lora_id, self._clock())
+        with self._use(version):
+            await self.load(version)
+            async with contextlib.aclosing(self._engine.generate(job)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def resident(self) -> tuple[int, ...]:
+        """See ``Engine.resident``."""
+        return await self._engine.resident()
+
+    @property
+    def alive(self) -> bool:
+        """See ``Engine.alive``."""
+        return self._engine.alive
+
+    async def stop(self) -> None:
+        """See ``Engine.stop``; leaves nothing in shared memory."""
+        if self._copies is not None:
+            await self._copies.close()
+        await self._engine.stop()
+
+    def now_s(self) -> float:
+        """The clock by which uses are noted, seconds."""
+        return self._clock()
+
+    @property
+    def hosted(self) -> dict[int, int]:
+        """Bytes by the id of each version in the host cache, or on its way there."""
+        return {int_id: size for int_id, (_, size) in self._hosted.items()}
+
+    @property
+    def in_shm(self) -> frozenset[int]:
+        """The ids of the versions that have a copy in shared memory."""
+        return self._copies.ids if self._copies is not None else frozenset()
+
+    def room(self, need_bytes: int, newcomer: str | None = None, need_count: int = 1) -> Plan:
+        """What would have to leave the host cache for so much more.
+
+        Args:
+            newcomer: who it is for, to whom only what has a lower priority gives way; None for
+                a request, to which whatever is idle does.
+        """
+        names = {version.lora_id for version, _ in self._hosted.values()}
+        priorities = self._priorities(names | ({newcomer} if newcomer is not None else set()))
+        pinned, copied = self._pinned(), self.in_shm
+        held = [
+            Held(
+                int_id,
+                size,
+                priorities[version.lora_id],
+                # A copy in memory costs next to nothing to read again.
+                0.0 if int_id in copied else float(size),
+                self._kept(int_id) or version.lora_id in pinned,
+            )
+            for int_id, (version, size) in self._hosted.items()
+        ]
+        return tiers.make_room(
+            held,
+            need_bytes,
+            self.settings.host_bytes,
+            need_count=need_count,
+            max_count=self._max_count,
+            below=float("inf") if newcomer is None else priorities[newcomer],
+        )
+
+    async def copy(self, version: Version) -> bool:
+        """Copies a version into shared memory if it is worth it; whether there is a copy."""
+        return self._copies is not None and await self._copies.keep(version)
+
+    def _priorities(self, lora_ids: Iterable[str]) -> dict[str, float]:
+        return self.heat.priorities(lora_ids, self._clock())
+
+    def _pinned(self) -> frozenset[str]:
+        return frozenset(self.house.pinned())
+
+    def _kept(self, int_id: int) -> bool:
+        return self._using[int_id] > 0 or self.house.leased(int_id)
+
+    async def evict(self, int_ids: Iterable[int]) -> None:
+        """Takes adapters out of the host cache, unless somebody has come for them meanwhile."""
+        for int_id in int_ids:
+            if self._kept(int_id) or int_id not in self._hosted:
+                continue
+            version, _ = self._hosted.pop(int_id)
+            # Nothing comes between the look and the call: whoever wants it now comes after it.
+            await self._engine.unload(int_id)
+            log.info("%s left the host cache", version.name)
+            self.evicted.append(version)
+            self.wake.set()
+
+    @contextlib.contextmanager
+    def _use(self, version: Version) -> Iterator[None]:
+        self._using[version.int_id] += 1
+        try:
+            yield
+        finally:
+            self._using[version.int_id] -= 1
+            if not self._using[version.int_id]:
+                del self._using[version.int_id]
+                self.wake.set()

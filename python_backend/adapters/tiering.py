@@ -1,0 +1,116 @@
+"""The tiers of one server: put together, told of the rest, begun and ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from python_backend.adapters.catalog import State
+from python_backend.adapters.keeper import Keeper
+from python_backend.adapters.shm_tier import ShmTier
+from python_backend.adapters.store import House, Store
+from python_backend.adapters.tending import Tending
+from python_backend.breaker import State as Breaking
+from python_backend.breaker_settings import BreakerSettings
+from python_backend.engine.base import Engine, Version
+from python_backend.errors import NotFound
+from python_backend.guard import FRAGMENTATION, LOAD, SWITCH
+from python_backend.tier_settings import TierSettings
+
+log = logging.getLogger(__name__)
+
+
+class TieredEngine(Engine, Protocol):
+    """An engine that can read an adapter from a copy, and says what it holds."""
+
+    def read_from(self, copy_of: Callable[[Version], Path | None]) -> None:
+        """Has versions read from a quicker copy where there is one."""
+
+    async def state(self) -> dict[str, Any]:
+        """``slots`` and ``host``: ids."""
+
+
+class Tiering:
+    """The store, and what it needs beside the engine.
+
+    Args:
+        engine: started.
+        engine_args: what it was started with.
+    """
+
+    def __init__(
+        self, engine: TieredEngine, settings: TierSettings, engine_args: Mapping[str, Any]
+    ) -> None:
+        self._engine = engine
+        shm = _opened() if settings.shm_bytes else None
+        # The engine drops the least recently used by itself at its limit; ours is always below,
+        # and what is in use may fill every slot on top of it.
+        limit = int(engine_args["max_cpu_loras"]) - int(engine_args["max_loras"]) - 1
+        #: The engine to be used from here on.
+        self.store = Store(engine, settings, max_count=max(1, limit), shm=shm)
+        self._tending: Tending | None = None
+        if shm is not None:
+            engine.read_from(lambda version: shm.path(version.int_id))
+
+    async def begin(self, keeper: Keeper, held_back: Callable[[], bool]) -> None:
+        """Goes by what the keeper knows from now on, and begins to warm.
+
+        Args:
+            held_back: whether nothing is to be read at the moment that nobody has asked for.
+        """
+        versions = keeper.versions
+
+        def ready() -> dict[str, Version]:
+            found = {}
+            disabled = keeper.book.current.disabled
+            for lora_id, entry in keeper.shelf.entries().items():
+                if entry.state is State.READY and lora_id not in disabled:
+                    try:
+                        found[lora_id] = versions.get(lora_id, entry.digest)
+                    except NotFound:
+                        continue
+            return found
+
+        def lease(version: Version) -> AbstractContextManager[object]:
+            return versions.lease(version.lora_id, version.digest, used=False)
+
+        self.store.house = House(versions.leased, lambda: keeper.book.current.pinned, ready)
+        self._tending = Tending(self.store, lease)
+        self._tending.held_back = held_back
+        self._tending.start()
+
+    async def state(self) -> dict[str, Any]:
+        """``slots``, ``host`` and ``shm``: the ids in each tier."""
+        return {**await self._engine.state(), "shm": sorted(self.store.in_shm)}
+
+    async def stop(self) -> None:
+        """Ends everything, the engine last. Callable more than once."""
+        if self._tending is not None:
+            await self._tending.stop()
+        await self.store.stop()
+
+
+def strained(states: Mapping[str, Breaking], settings: BreakerSettings) -> bool:
+    """Whether adapters that nobody has asked for would make matters worse.
+
+    Switching or memory at its warning; loading only when it is open, since to warm is what loads
+    are for there.
+    """
+    return (
+        (settings.switch_rate.enforce and states[SWITCH] is not Breaking.CLOSED)
+        or (settings.fragmentation.enforce and states[FRAGMENTATION] is not Breaking.CLOSED)
+        or (settings.load_latency.enforce and states[LOAD] is Breaking.OPEN)
+    )
+
+
+def _opened() -> ShmTier | None:
+    tier = ShmTier()
+    try:
+        tier.open()
+    except OSError as error:
+        log.warning("no tier in shared memory: %s", error)
+        return None
+    return tier
