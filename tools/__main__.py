@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "audit": ("tools.audit.command", "app", "Verify, follow and sum up the audit."),
     "simulate": ("tools.simulate.command", "command", "Run the admission over a simulated engine."),
     "top": ("tools.top.command", "top", "Watch a running server, from its metrics alone."),
+    "plan": ("tools.plan.command", "plan", "Engine arguments that fit a memory."),
     "bench": ("tools.bench.command", "app", "Measure parts of the product in process."),
 }
 

@@ -1,0 +1,1 @@
+"""Engine arguments that fit a memory."""
