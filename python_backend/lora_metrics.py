@@ -23,6 +23,8 @@ ROUTE_ERRORS = "lora_route_error_ratio"
 BREAKER_STATE = "lora_breaker_state"
 BREAKER_TRANSITIONS = "lora_breaker_transitions_total"
 BREAKER_REFUSALS = "lora_breaker_refusals_total"
+ENGINE_REQUESTS = "lora_engine_requests"
+KV_CACHE = "lora_kv_cache_usage_ratio"
 ADAPTERS = "lora_adapters"
 RESIDENT = "lora_resident_adapters"
 TIER_BYTES = "lora_tier_bytes"
@@ -78,6 +80,8 @@ ENGINE_FAMILIES = (
         BREAKER_TRANSITIONS, "counter", "How often a breaker entered a state.", ("signal", "to")
     ),
     Family(BREAKER_REFUSALS, "counter", "Requests answered breaker_open.", ("signal",)),
+    Family(ENGINE_REQUESTS, "gauge", "Requests inside vLLM, by its scheduler.", ("state",)),
+    Family(KV_CACHE, "gauge", "Share of vLLM's KV cache that is in use."),
     Family(ADAPTERS, "gauge", "Adapters in the catalog.", ("state",)),
     Family(RESIDENT, "gauge", "Adapters in a tier.", ("tier",)),
     Family(TIER_BYTES, "gauge", "Bytes of a tier.", ("tier", "kind")),

@@ -39,6 +39,7 @@ class Monitor:
         put: takes metric updates.
         versions: the versions there are, by the engine's id.
         adapters: how many adapters the catalog has, by state.
+        after_look: called when the breakers have heard of the newest records.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class Monitor:
         *,
         versions: Callable[[], Mapping[int, Version]],
         adapters: Callable[[], Mapping[str, int]],
+        after_look: Callable[[], None] = lambda: None,
     ) -> None:
+        self._after_look = after_look
         self._guard, self._files, self._put = guard, files, put
         self._versions, self._adapters = versions, adapters
         self._rate = signals.SwitchRate()
@@ -105,6 +108,7 @@ class Monitor:
             self._slots(records)
             self._levels(records[0], now_s)
             found += self._engine_updates(records[0], now_s)
+        self._after_look()
         found += self._breaker_updates()
         for state, count in self._adapters().items():
             found += self._gauge(names.ADAPTERS, count, ("state", state))

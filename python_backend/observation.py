@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from python_backend import lora_metrics
 from python_backend.adapters.catalog import State
 from python_backend.adapters.keeper import Keeper
+from python_backend.admission import Admission
+from python_backend.breaker import State as Breaking
 from python_backend.breaker_settings import BreakerSettings
 from python_backend.completion import CompletionSink, NoSink
 from python_backend.completion_metrics import MetricsSink
@@ -37,17 +40,21 @@ class Observation:
         engine: Engine,
         keeper: Keeper,
         metrics: Metrics,
+        admission: Admission,
     ) -> None:
         self._keeper, self._metrics = keeper, metrics
+        self._scheduler, self._limits = admission.scheduler, admission.scheduler.limits
+        self._eased = settings.switch_rate.enforce
         metrics.declare(lora_metrics.ENGINE_FAMILIES)
         metrics.declare(lora_metrics.REQUEST_FAMILIES)
-        self.guard = Guard(settings, engine.load, time.monotonic)
+        self.guard = Guard(settings, engine.preload, time.monotonic)
         self._monitor = Monitor(
             self.guard,
             [record.RecordFile(record.path_of(run_dir, worker)) for worker in range(workers)],
             metrics.put,
             versions=self._versions,
             adapters=self._adapters,
+            after_look=self._ease,
         )
 
     def sink(self, inner: CompletionSink | None) -> CompletionSink:
@@ -60,6 +67,17 @@ class Observation:
             await self._monitor.follow(time.monotonic)
         finally:
             self.guard.stop()
+
+    def _ease(self) -> None:
+        """From its warning on, the switch rate makes admission spare switches.
+
+        Requests for resident adapters may then pass others until those are overdue, which bounds
+        the wait; an overdue one gets its slot whatever the rate is.
+        """
+        limits = self._limits
+        if self._eased and self.guard.switch_rate.state is not Breaking.CLOSED:
+            limits = dataclasses.replace(limits, affinity=max(limits.affinity, limits.patience))
+        self._scheduler.limits = limits
 
     def _versions(self) -> Mapping[int, Version]:
         versions = self._keeper.versions

@@ -123,7 +123,9 @@ class EngineServer:
         entries = keeper.open()
         admission = self._new_admission(info, metrics)
         workers = arguments.workers(engine_args)
-        watched = Observation(config.breakers, config.run_dir, workers, store, keeper, metrics)
+        watched = Observation(
+            config.breakers, config.run_dir, workers, store, keeper, metrics, admission
+        )
         self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
         self._wait(tiering.begin(keeper, lambda: strained(watched.guard.states(), config.breakers)))
         self._service = GenerateService(

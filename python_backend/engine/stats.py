@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from python_backend import vllm_metrics as names
+from python_backend.lora_metrics import ENGINE_REQUESTS, KV_CACHE
 from python_backend.metrics import Update
 
 log = logging.getLogger(__name__)
@@ -25,13 +26,19 @@ class StatLogger:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self._shown: dict[Update, None] = {}
         self.failures = 0
 
     def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
         """Reports one step. Never raises."""
         try:
-            if iteration_stats is not None:
-                self._sink(updates(iteration_stats))
+            found = [] if iteration_stats is None else updates(iteration_stats)
+            if scheduler_stats is not None:
+                now = dict.fromkeys(levels(scheduler_stats))
+                found += [update for update in now if update not in self._shown]
+                self._shown = now
+            if found:
+                self._sink(found)
         except Exception:
             self.failures += 1
             if self.failures == 1:
@@ -57,6 +64,16 @@ def factory(sink: Sink) -> Callable[..., StatLogger]:
         return StatLogger(sink)
 
     return make
+
+
+def levels(scheduler: Any) -> list[Update]:
+    """The gauges that one ``SchedulerStats`` sets."""
+    waiting = scheduler.num_waiting_reqs + getattr(scheduler, "num_skipped_waiting_reqs", 0)
+    return [
+        Update(ENGINE_REQUESTS, (scheduler.num_running_reqs,), (("state", "running"),)),
+        Update(ENGINE_REQUESTS, (waiting,), (("state", "waiting"),)),
+        Update(KV_CACHE, (scheduler.kv_cache_usage,)),
+    ]
 
 
 def updates(step: Any) -> list[Update]:

@@ -6,20 +6,23 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from python_backend import guard as guards
 from python_backend import lora_metrics
+from python_backend.admission import Admission, Limits
 from python_backend.breaker import State
 from python_backend.breaker_settings import BreakerSettings
 from python_backend.engine.base import Version
+from python_backend.engine.fake import FakeEngine
 from python_backend.engine.record import Load, RecordFile, WorkerRecord
 from python_backend.errors import AdapterFailed, BreakerOpen
 from python_backend.guard import Guard
-from python_backend.metrics import Update
+from python_backend.metrics import Metrics, Update
 from python_backend.monitor import Monitor
+from python_backend.observation import Observation
 
 CLOCK = [0.0]
 
@@ -242,3 +245,31 @@ def test_the_slots_are_compared_with_what_was_staged(tmp_path: Path) -> None:
         assert desk.monitor.truth(version(1)) is None
 
     asyncio.run(main())
+
+
+def test_admission_spares_switches_from_the_warning_on(tmp_path: Path) -> None:
+    admission = Admission(Limits(16, 4, patience=16, affinity=2))
+
+    def observe(**settings: Any) -> Observation:
+        return Observation(
+            BreakerSettings.model_validate(settings),
+            tmp_path,
+            1,
+            FakeEngine(),
+            cast(Any, None),
+            Metrics(None, {}),
+            admission,
+        )
+
+    def affinity(observation: Observation, rate: float, now_s: float) -> int:
+        observation.guard.switch_rate.value(rate, now_s)
+        observation._ease()
+        return admission.scheduler.limits.affinity
+
+    watched = observe()
+    assert affinity(watched, 2.9, 0) == 2
+    assert affinity(watched, 3, 1) == 16
+    assert affinity(watched, 5, 2) == 16
+    assert affinity(watched, 1, 3) == 16
+    assert affinity(watched, 1, 33) == 2
+    assert affinity(observe(switch_rate={"enforce": False}), 9, 0) == 2

@@ -85,3 +85,17 @@ def test_the_rest_of_vllms_interface() -> None:
     logger.log_engine_initialized()
     logger.record_sleep_state(1, level=1)
     logger.record_admission_rejection("capacity")
+
+
+def test_levels_are_reported_when_they_change() -> None:
+    seen: list[Sequence[Update]] = []
+    logger = stats.StatLogger(seen.append)
+    scheduler = SimpleNamespace(num_running_reqs=2, num_waiting_reqs=1, kv_cache_usage=0.25)
+    logger.record(scheduler, None)
+    logger.record(scheduler, step())
+    scheduler.num_skipped_waiting_reqs = 3
+    logger.record(scheduler, None)
+    assert [[(u.labels, u.values) for u in found] for found in seen] == [
+        [((("state", "running"),), (2,)), ((("state", "waiting"),), (1,)), ((), (0.25,))],
+        [((("state", "waiting"),), (4,))],
+    ]
