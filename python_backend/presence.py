@@ -152,6 +152,11 @@ def lost(run_dir: Path, boot_id: str, models: Collection[str] = ()) -> list[Lost
     return found
 
 
+def announced(run_dir: Path) -> set[str]:
+    """The models whose process has a record: what they had to start has started."""
+    return {path.name.rsplit("-", 1)[0] for path in (run_dir / FOLDER).glob("[!.]*.json")}
+
+
 def give_up(run_dir: Path, server_pid: int, why: str) -> None:
     """Says that this server is about to be killed: whoever waits is answered while there is time.
 

@@ -29,16 +29,22 @@ def _run(plan: Plan, backoff: Backoff | None) -> None:
         ServeProblem: the first start failed, or the server has died and is not started again.
     """
     stop = Signals()
-    started = False
+    started = crashed = False
     while True:
         try:
             why = live(plan, stop)
             started = True
         except ServeProblem as problem:
             # What has never run is a wrong setting, and stays one.
-            if not started and not isinstance(problem, StartCrash):
+            crash = isinstance(problem, StartCrash)
+            if not started and not crash:
                 raise
             why = str(problem)
+            if backoff is None and crash and not crashed:
+                # Nothing of ours: worth one more try, also where nobody asked for restarts.
+                crashed = True
+                plan.show.restarting(why, 0.0)
+                continue
         if why is None:
             return
         if backoff is None:

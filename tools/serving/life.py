@@ -25,6 +25,10 @@ from tools.serving.state import StateDirectory
 
 #: Seconds between two signs of life where there is no terminal to draw on.
 _NEWS_EVERY_S = 10.0
+#: Seconds for which Triton may say nothing after every model has started. It waits 10 s for the
+#: first sign of a new process; on an overloaded machine that may pass, and it then waits for ever
+#: for the process to end, which serves on (seen on Triton 2.51).
+HUNG_S = 45.0
 #: Seconds that doors and engine get to answer whoever waits, before all of it is killed: they look
 #: four times a second.
 ANSWER_S = 0.75
@@ -120,7 +124,7 @@ def live(plan: Plan, stop: Signals) -> str | None:
 def _attend(server: ServerProcess, plan: Plan, stop: Signals) -> str | None:
     state, show = plan.state, plan.show
     follow = log.Follower(state.log)
-    if _await_ready(server, follow, stop, show):
+    if _await_ready(server, follow, stop, plan):
         show.ready(_short(plan.config.absolute().parent / "keys.json"))
     server.note_shared_memory()
     probe = Probe(
@@ -147,8 +151,10 @@ def _progress(console: Console) -> Iterator[object]:
         yield status
 
 
-def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, show: Show) -> bool:
+def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, plan: Plan) -> bool:
+    show = plan.show
     began, told = time.monotonic(), 0.0
+    hung = Hung(_python_models(plan.models))
     seen: list[str] = []
     with _progress(show.console) as status:
         while stop.count == 0:
@@ -160,6 +166,11 @@ def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, sho
                 raise _not_started(server.exit_code() or 0, show.log_path)
             if is_ready(show.host, show.ports.http):
                 return True
+            if hung.look(presence.announced(plan.state.run), time.monotonic()):
+                raise StartCrash(
+                    "tritonserver lost sight of a model that has started; the machine is "
+                    f"overloaded\nthe whole log: {show.log_path}"
+                )
             waited = time.monotonic() - began
             models = ", ".join(sorted(log.loading(seen)))
             what = f"loading {models}" if models else "starting tritonserver"
@@ -171,6 +182,30 @@ def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, sho
                 show.say(text)
             time.sleep(0.2)
     return False
+
+
+class Hung:
+    """Whether every model has started and Triton has not noticed. Pure: time is an argument.
+
+    Args:
+        models: the models that leave a record once they have started.
+    """
+
+    def __init__(self, models: frozenset[str]) -> None:
+        self._models = models
+        self._since_s: float | None = None
+
+    def look(self, announced: set[str], now_s: float) -> bool:
+        """Whether that has been so for ``HUNG_S``; ``now_s`` is a monotonic clock, seconds."""
+        if not self._models or not self._models <= announced:
+            self._since_s = None
+        elif self._since_s is None:
+            self._since_s = now_s
+        return self._since_s is not None and now_s - self._since_s >= HUNG_S
+
+
+def _python_models(repository: Path) -> frozenset[str]:
+    return frozenset(path.parts[-3] for path in repository.glob("*/*/model.py"))
 
 
 def _not_started(code: int, path: Path) -> ServeProblem:

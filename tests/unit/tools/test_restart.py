@@ -12,6 +12,7 @@ from python_backend import presence
 from tools import serve
 from tools.serving import probe as probes
 from tools.serving.backoff import WINDOW_S, Backoff
+from tools.serving.life import HUNG_S, Hung
 from tools.serving.probe import UNREADY_LIMIT_S, Probe, Sight, verdict
 from tools.serving.problem import ServeProblem, StartCrash
 
@@ -141,3 +142,23 @@ def test_deaths_and_failed_starts_are_restarted(monkeypatch: pytest.MonkeyPatch)
 def test_it_gives_up_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ServeProblem, match=r"gave up: .* the last: e"):
         run(monkeypatch, Lives(*"abcde"), Backoff())
+
+
+def test_a_crash_at_the_start_gets_one_more_try_also_without_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run(monkeypatch, Lives(StartCrash("hung"), None), None).restarts == [("hung", 0.0)]
+    with pytest.raises(ServeProblem, match="again"):
+        run(monkeypatch, Lives(StartCrash("hung"), StartCrash("hung again")), None)
+
+
+def test_a_start_hangs_when_triton_says_nothing_long_after_every_model() -> None:
+    hung = Hung(frozenset({"lora_gate", "vllm_lora"}))
+    assert not hung.look({"lora_gate"}, 0.0)
+    assert not hung.look({"lora_gate", "vllm_lora"}, 100.0)
+    assert not hung.look({"lora_gate", "vllm_lora"}, 100.0 + HUNG_S - 0.1)
+    assert hung.look({"lora_gate", "vllm_lora", "server"}, 100.0 + HUNG_S)
+    # A model that starts again starts the wait again.
+    assert not hung.look({"lora_gate"}, 200.0)
+    assert not hung.look({"lora_gate", "vllm_lora"}, 300.0)
+    assert not Hung(frozenset()).look({"lora_gate"}, 1e9)
