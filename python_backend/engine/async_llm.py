@@ -147,6 +147,10 @@ class AsyncLLMEngine:
         """Has versions read from a quicker copy where there is one; their path stays the same."""
         self._copy_of = copy_of
 
+    async def slow_reads(self, seconds: float) -> None:
+        """For tests and benchmarks: every read of an adapter takes so much longer."""
+        await self._llm.collective_rpc("lora_slow_reads", args=(seconds,))
+
     def _loads(self) -> Loading:
         self._check_alive()
         if self._loading is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +13,11 @@ from typing import Any
 
 import pytest
 
+from python_backend.adapters.store import Store, weight_bytes
 from python_backend.engine.base import Job, Version
 from python_backend.errors import AdapterFailed
+from python_backend.tier_settings import TierSettings
+from tests.contract import rigs
 from tests.contract.rigs import FakeRig, Rig, VllmRig, again, collect, job, says, text, whole
 
 PROMPT = "The capital of France is"
@@ -79,11 +83,11 @@ async def _slow(rig: Rig, seconds: float) -> AsyncIterator[None]:
         rig.engine.load_s = before
         return
     assert isinstance(rig, VllmRig)
-    await rig._llm.collective_rpc("lora_slow_reads", args=(seconds,))
+    await rig.engine.slow_reads(seconds)
     try:
         yield
     finally:
-        await rig._llm.collective_rpc("lora_slow_reads", args=(0.0,))
+        await rig.engine.slow_reads(0.0)
 
 
 def _state(rig: VllmRig) -> dict[str, Any]:
@@ -167,3 +171,45 @@ def test_a_copy_is_read_first_and_may_be_bad(vllm_rig: VllmRig, tmp_path: Path) 
         assert says(text(vllm_rig, job(vllm_rig, PROMPT, version))) == vllm_rig.words[word]
         vllm_rig.engine.read_from(lambda _: None)
         assert vllm_rig.run(vllm_rig.engine.unload(version.int_id)) is True
+
+
+@pytest.mark.server
+def test_a_budget_of_one_adapter(vllm_rig: VllmRig) -> None:
+    """Each evicts the other, and each answers as itself every time."""
+    first, second = (again(known) for known in vllm_rig.versions)
+    one = weight_bytes(first)
+    assert one == weight_bytes(second) > 0
+    settings = TierSettings(host_bytes=one)
+    store = Store(vllm_rig.engine, settings, max_count=10)
+
+    async def ask(wanted: Job) -> str:
+        return whole([step async for step in store.generate(wanted)]).texts[0]
+
+    before = _state(vllm_rig)
+    for _ in range(3):
+        for version, word in zip((first, second), vllm_rig.words, strict=True):
+            assert says(vllm_rig.run(ask(job(vllm_rig, PROMPT, version)))) == word
+            assert store.hosted == {version.int_id: one}
+            found = set(_state(vllm_rig)["host"]) - set(before["host"])
+            assert found == {version.int_id}
+    assert _state(vllm_rig)["reads"] == before["reads"] + 6
+    assert vllm_rig.run(store.unload(second.int_id)) is True
+    assert vllm_rig.run(store.unload(first.int_id)) is False
+
+
+@pytest.mark.server
+def test_a_folder_that_is_gone(vllm_rig: VllmRig, tmp_path: Path) -> None:
+    known, other = vllm_rig.versions
+    folder = Path(shutil.copytree(known.path, tmp_path / "copy"))
+    lost = rigs.version(known.lora_id, folder)
+    vllm_rig.run(vllm_rig.engine.preload(lost))
+    shutil.rmtree(folder)
+    # What the engine holds needs no folder any more.
+    assert says(text(vllm_rig, job(vllm_rig, PROMPT, lost))) == vllm_rig.words[0]
+    assert vllm_rig.run(vllm_rig.engine.unload(lost.int_id)) is True
+    for _ in range(2):
+        with pytest.raises(AdapterFailed):
+            vllm_rig.run(collect(vllm_rig, job(vllm_rig, PROMPT, lost)))
+        assert says(text(vllm_rig, job(vllm_rig, PROMPT, other))) == vllm_rig.words[1]
+    assert lost.int_id not in _state(vllm_rig)["host"]
+    assert _left(vllm_rig) == ([], [])
