@@ -45,7 +45,6 @@ class Observation:
         self._keeper, self._metrics = keeper, metrics
         self._scheduler, self._limits = admission.scheduler, admission.scheduler.limits
         self._eased = settings.switch_rate.enforce
-        metrics.declare(lora_metrics.ENGINE_FAMILIES)
         metrics.declare(lora_metrics.REQUEST_FAMILIES)
         self.guard = Guard(settings, engine.preload, time.monotonic)
         self._monitor = Monitor(

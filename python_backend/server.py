@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from python_backend import presence, runtime, settings, vllm_metrics
+from python_backend import lora_metrics, presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.tiering import Tiering, strained
@@ -106,6 +106,8 @@ class EngineServer:
         cores = len(os.sched_getaffinity(0))
         arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())
         metrics = self._metrics = self._new_metrics(engine_args)
+        # Before the engine starts: its statistics show what has changed since its first step.
+        metrics.declare(lora_metrics.ENGINE_FAMILIES)
         # Without metrics vLLM is not asked to collect statistics for us.
         loggers = [stats.factory(metrics.put)] if metrics.wanted else []
         flag_path = config.run_dir / "worker-failures"
