@@ -19,6 +19,7 @@ from python_backend.adapters.aliases import Route, check_alias
 from python_backend.admission_settings import AdmissionSettings
 from python_backend.breaker_settings import BreakerSettings
 from python_backend.signing_settings import SigningSettings
+from python_backend.source_settings import SourceSettings
 from python_backend.tier_settings import TierSettings
 
 CONFIG_VARIABLE = "LORA_SERVING_CONFIG"
@@ -86,6 +87,7 @@ class Settings(_Frozen):
     #: ``{risk_ctrl: {to: fin_risk_v2, canary: fin_risk_v3, share: 0.1}}``.
     aliases: dict[str, Route] = Field(default_factory=dict)
     signing: SigningSettings = SigningSettings()
+    sources: SourceSettings = SourceSettings()
     tiers: TierSettings = TierSettings()
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
@@ -139,6 +141,9 @@ def _resolved(raw: dict[str, Any], folder: Path, state_dir: Path | None) -> dict
             raw["adapters"]["add_from"] = [absolute(path) for path in folders]
     if isinstance(signing := raw.get("signing"), dict):
         raw["signing"] = {**signing, "keys_file": absolute(signing.get("keys_file"))}
+    if isinstance(sources := raw.get("sources"), dict):
+        file = absolute(sources.get("credentials_file"))
+        raw["sources"] = {**sources, "credentials_file": file}
     raw["policy"] = absolute(raw.get("policy"))
     raw["state_dir"] = state_dir or absolute(raw.get("state_dir") or "state")
     if isinstance(engine := raw.get("engine"), dict):

@@ -91,6 +91,22 @@ def copied(
             shutil.rmtree(copy, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def arriving(root: Path) -> Iterator[Path]:
+    """A hidden, empty folder in ``root`` to fetch into; removed if the block raises.
+
+    Raises:
+        OSError: the root cannot be written.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=root))
+    try:
+        yield folder
+        folder.chmod(0o755)
+    except BaseException:
+        discard(folder)
+        raise
+
+
 def _copy(folder_fd: int, copy: Path, left_bytes: int) -> None:
     names = sorted(os.listdir(folder_fd))
     if len(names) > _MAX_FILES:

@@ -25,6 +25,7 @@ from python_backend.adapters.staging_guard import StagingGuard
 from python_backend.adapters.versions import Versions
 from python_backend.engine.base import Engine, EngineInfo, Version
 from python_backend.settings import Settings, SettingsError
+from python_backend.source_settings import SourceSettings
 from python_backend.ticket import USE_WITHIN_S
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,11 @@ class Keeper:
         self.shelf.update(adapters)
         self._librarian.start()
         return self.shelf.entries()
+
+    @property
+    def sources(self) -> SourceSettings:
+        """Where adapters may be fetched from."""
+        return self._settings.sources
 
     def routes(self) -> dict[str, Route]:
         """All aliases as they stand."""

@@ -58,6 +58,17 @@ def content_digest(files: dict[str, tuple[int, bytes]]) -> str:
     return manifest.hexdigest()
 
 
+def is_pinned(folder: Path, sha256: str, max_file_bytes: int) -> bool:
+    """Whether ``sha256`` (hex) is the version digest of ``folder``, or that of its weight file.
+
+    Raises:
+        AdapterRejected: it cannot be read.
+    """
+    with source_folder.opened(folder, max_file_bytes) as files:
+        size_bytes, found = files.digest()
+        return sha256 in (found.hex(), _digest(files.config, size_bytes, found))
+
+
 def clean(staged_root: Path) -> int:
     """Removes what killed runs left behind; the number of folders removed.
 

@@ -6,17 +6,26 @@ Each method is called with the adapter's claim held (see ``adapters.claims``).
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from python_backend.adapters import incoming
+from python_backend.adapters import incoming, source_uri, staging
 from python_backend.adapters.catalog import Entry, State
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.rejection import AdapterRejected
 from python_backend.adapters.scan import Scanned
+from python_backend.adapters.source_uri import Remote
 from python_backend.errors import AdapterFailed, InvalidArgument, NotFound, Unavailable
 from python_backend.settings import AdapterSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrived:
+    """A hidden folder in the root that was fetched; it need not be copied again."""
+
+    folder: Path
 
 
 class Changes:
@@ -29,15 +38,21 @@ class Changes:
     def __init__(self, keeper: Keeper, settings: AdapterSettings) -> None:
         self._keeper, self._settings = keeper, settings
 
-    def source(self, source: str) -> Path | None:
-        """The folder that ``source`` names; None where nothing is named.
+    def source(self, source: str, sha256: str = "") -> Path | Remote | None:
+        """The folder that ``source`` names, here or elsewhere; None where nothing is named.
 
         Raises:
-            InvalidArgument: the settings do not allow it.
+            InvalidArgument: the settings do not allow it, or ``sha256`` pins nothing.
         """
-        return incoming.allowed_source(source, self._settings.add_from) if source else None
+        if not source:
+            if sha256:
+                raise InvalidArgument("sha256", "pins a source, and none is named")
+            return None
+        if source_uri.is_remote(source):
+            return source_uri.Rules(self._keeper.sources.allow).remote(source)
+        return incoming.allowed_source(source, self._settings.add_from)
 
-    def add(self, lora_id: str, source: Path | None) -> str:
+    def add(self, lora_id: str, source: Path | Arrived | None, sha256: str = "") -> str:
         """Makes an adapter known: ``added``, or ``exists`` for the same content.
 
         Without a source it is what lies in the adapter root already, judged now.
@@ -48,9 +63,9 @@ class Changes:
             Unavailable: the root cannot be written.
         """
         with self._keeper.guard.staging():
-            return self._add(lora_id, source)
+            return self._add(lora_id, source, sha256)
 
-    def _add(self, lora_id: str, source: Path | None) -> str:
+    def _add(self, lora_id: str, source: Path | Arrived | None, sha256: str) -> str:
         self._check_free(lora_id)
         before = self._keeper.shelf.entries().get(lora_id)
         if source is None:
@@ -59,7 +74,7 @@ class Changes:
                 raise AdapterFailed("there is no folder of that name in the adapter root.")
             self._keeper.shelf.update([scanned])
             return _outcome(before, _good(scanned), "exists", "added")
-        with self._copied(source) as copy:
+        with self._copied(source, sha256) as copy:
             scanned = _good(self._keeper.stage_folder(lora_id, copy))
             if before is not None and before.digest == scanned.entry.digest:
                 return "exists"
@@ -70,7 +85,7 @@ class Changes:
             self._install(lora_id, copy, scanned)
         return "added"
 
-    def update(self, lora_id: str, source: Path | None) -> str:
+    def update(self, lora_id: str, source: Path | Arrived | None, sha256: str = "") -> str:
         """Replaces an adapter: ``updated``, or ``unchanged`` for the same content.
 
         A version that is refused leaves the one before it in service.
@@ -85,7 +100,7 @@ class Changes:
             raise NotFound
         if source is None:
             raise InvalidArgument("source", "update needs it")
-        with self._keeper.guard.staging(), self._copied(source) as copy:
+        with self._keeper.guard.staging(), self._copied(source, sha256) as copy:
             scanned = _good(self._keeper.stage_folder(lora_id, copy))
             outcome = _outcome(before, scanned, "unchanged", "updated")
             if outcome == "updated":
@@ -104,7 +119,7 @@ class Changes:
         known = lora_id in self._keeper.shelf.entries()
         if not known and not os.path.lexists(final):
             raise NotFound
-        with _root_errors():
+        with root_errors():
             hidden = incoming.take(final)
         self._keeper.shelf.update((), [lora_id])
         self._keeper.book.change(lambda decided: decided.forget(lora_id))
@@ -120,12 +135,17 @@ class Changes:
             raise InvalidArgument("lora_id", "listed in multi_lora.json, which is fixed until stop")
 
     @contextlib.contextmanager
-    def _copied(self, source: Path) -> Iterator[Path]:
+    def _copied(self, source: Path | Arrived, sha256: str) -> Iterator[Path]:
         settings = self._settings
-        with (
-            _root_errors(),
-            incoming.copied(source, self._root, settings.add_from, settings.max_file_bytes) as copy,
-        ):
+        with root_errors(), contextlib.ExitStack() as stack:
+            if isinstance(source, Arrived):
+                copy = source.folder
+            else:
+                limit = settings.max_file_bytes
+                copied = incoming.copied(source, self._root, settings.add_from, limit)
+                copy = stack.enter_context(copied)
+            if sha256 and not staging.is_pinned(copy, sha256, settings.max_file_bytes):
+                raise AdapterFailed("the adapter is not the one that sha256 pins.")
             yield copy
 
     def _install(self, lora_id: str, copy: Path, scanned: Scanned) -> None:
@@ -134,7 +154,7 @@ class Changes:
 
 
 @contextlib.contextmanager
-def _root_errors() -> Iterator[None]:
+def root_errors() -> Iterator[None]:
     """A root that cannot be written as an error of ours; its path is nobody's business."""
     try:
         yield

@@ -13,14 +13,15 @@ from python_backend.errors import InvalidArgument
 
 MAX_BYTES = 16_384
 _MAX_SOURCE = 4096
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 #: Fields of each operation; those with a question mark may be left out.
 OPERATIONS: dict[str, tuple[str, ...]] = {
     "list": (),
     "status": (),
-    "add": ("lora_id", "source?"),
-    "update": ("lora_id", "source"),
+    "add": ("lora_id", "source?", "sha256?"),
+    "update": ("lora_id", "source", "sha256?"),
     "remove": ("lora_id",),
     "disable": ("lora_id",),
     "enable": ("lora_id",),
@@ -48,6 +49,7 @@ class Command:
     op: str
     lora_id: str = ""
     source: str = ""
+    sha256: str = ""
     request_uid: str = ""
     job: str = ""
     alias: str = ""
@@ -107,6 +109,9 @@ def _checked(name: str, value: Any) -> Any:
     if name == "alias":
         if not naming.is_alias(value) or naming.is_lora_id(value):
             raise InvalidArgument(name, "reserved, shaped like a lora_id, or no plain ASCII name")
+    elif name == "sha256":
+        if not _SHA256.fullmatch(value):
+            raise InvalidArgument(name, "must be 64 hex digits, small letters")
     elif name == "source":
         if not value or len(value) > _MAX_SOURCE or "\0" in value:
             raise InvalidArgument(name, f"must be 1 to {_MAX_SOURCE} characters without NUL")

@@ -17,6 +17,7 @@ from python_backend.admin import aliasing, listing
 from python_backend.admin.changes import Changes
 from python_backend.admin.commands import Command
 from python_backend.admin.engine_view import EngineView
+from python_backend.admin.fetching import Fetching
 from python_backend.admin.jobs import Job, Jobs
 from python_backend.engine.base import Engine, EngineInfo
 from python_backend.errors import InvalidArgument, NotFound, Unavailable
@@ -59,6 +60,7 @@ class Desk:
     ) -> None:
         self._keeper, self._engine, self._info = keeper, engine, info
         self._changes = Changes(keeper, settings)
+        self._fetching = Fetching(settings.root, keeper.sources)
         self._boot_id, self._view, self._heals, self._cancel = boot_id, view, heals, cancel
         self._began_s = time.monotonic()
         if len(keeper.book.current.pinned) >= info.max_loras:
@@ -122,13 +124,19 @@ class Desk:
 
     def _bring(self, command: Command, bring: Callable[..., str]) -> str:
         # Refused at once and not by a job: it costs nothing to find out.
-        source = self._changes.source(command.source)
+        source = self._changes.source(command.source, command.sha256)
 
         async def work(job: Job) -> str:
             job.step = "waiting"
-            async with self._keeper.claims.hold(command.lora_id):
+            # Not under the claim: a slow source must not keep the adapter from being removed.
+            async with (
+                self._fetching.arrived(source, job) as found,
+                self._keeper.claims.hold(command.lora_id),
+            ):
                 job.step = "copying and judging"
-                outcome = await self._blocking(lambda: bring(command.lora_id, source))
+                outcome = await self._blocking(
+                    lambda: bring(command.lora_id, found, command.sha256)
+                )
             job.step = "announcing"
             await asyncio.sleep(ACKNOWLEDGE_S)
             return outcome
@@ -232,6 +240,7 @@ class Desk:
         """Cancels the jobs; what is on the disk is whole whenever that is."""
         await self.jobs.stop()
         self._view.stop()
+        self._fetching.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -24,6 +24,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="The server's answer as JSO
 Wait = Annotated[bool, typer.Option(help="Wait for the job, or print its id and leave.")]
 LoraId = Annotated[str, typer.Argument(help="department_business_version, such as fin_risk_v2.")]
 
+Sha256 = Annotated[
+    str | None, typer.Option(help="What must arrive: the version digest, or the weight file's.")
+]
+
 URL, ENV = "http://127.0.0.1:8000", "LORA_ADMIN_KEY"
 
 app = typer.Typer(
@@ -103,8 +107,9 @@ def add(
     lora_id: LoraId,
     source: Annotated[
         str | None,
-        typer.Argument(help="A folder on the server, below one of adapters.add_from."),
+        typer.Argument(help="A folder on the server, or a URI that sources.allow names."),
     ] = None,
+    sha256: Sha256 = None,
     url: Url = URL,
     key_file: KeyFile = None,
     key_env: KeyEnv = ENV,
@@ -112,13 +117,24 @@ def add(
     wait: Wait = True,
 ) -> None:
     """Copy an adapter into the root and serve it; without SOURCE, serve what lies there now."""
-    _run(url, key_file, key_env, as_json, "add", wait=wait, lora_id=lora_id, source=source)
+    _run(
+        url,
+        key_file,
+        key_env,
+        as_json,
+        "add",
+        wait=wait,
+        lora_id=lora_id,
+        source=source,
+        sha256=sha256,
+    )
 
 
 @app.command()
 def update(
     lora_id: LoraId,
-    source: Annotated[str, typer.Argument(help="A folder, as for add.")],
+    source: Annotated[str, typer.Argument(help="A folder or a URI, as for add.")],
+    sha256: Sha256 = None,
     url: Url = URL,
     key_file: KeyFile = None,
     key_env: KeyEnv = ENV,
@@ -126,7 +142,17 @@ def update(
     wait: Wait = True,
 ) -> None:
     """Replace an adapter; what runs ends on the old version, a refused one changes nothing."""
-    _run(url, key_file, key_env, as_json, "update", wait=wait, lora_id=lora_id, source=source)
+    _run(
+        url,
+        key_file,
+        key_env,
+        as_json,
+        "update",
+        wait=wait,
+        lora_id=lora_id,
+        source=source,
+        sha256=sha256,
+    )
 
 
 def _simple(op: str, text: str) -> None:
