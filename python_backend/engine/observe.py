@@ -42,7 +42,8 @@ class ObservedWorkerExtension(LoraWorkerExtension):
         if observer is None and not internals.missing:
             rank = int(getattr(self, "rank", 0))
             path = record.path_of(Path(flag_path).parent, rank)
-            observer = self._lora_observer = Observer(internals, RecordFile(path))
+            device = getattr(self, "device", None)
+            observer = self._lora_observer = Observer(internals, RecordFile(path), device)
             # Before the guard and the reader: they then wrap what is timed.
             observer.wrap()
         found = super().lora_install(flag_path, *paths)
@@ -53,10 +54,14 @@ class ObservedWorkerExtension(LoraWorkerExtension):
 
 
 class Observer:
-    """Counters and digests of one worker. Loads are told from any thread."""
+    """Counters and digests of one worker. Loads are told from any thread.
 
-    def __init__(self, internals: Internals, file: RecordFile) -> None:
-        self._internals, self._file = internals, file
+    Args:
+        device: the worker's, whose memory is sampled.
+    """
+
+    def __init__(self, internals: Internals, file: RecordFile, device: Any = None) -> None:
+        self._internals, self._file, self._device = internals, file, device
         self._lock = threading.Lock()
         self._loads = self._activations = self._evictions = 0
         self._load_s = self._activation_s = 0.0
@@ -163,7 +168,7 @@ class Observer:
             time.sleep(SAMPLE_S)
 
     def _sample_once(self) -> None:
-        self._memory = (heap_fragmentation(), *device_memory())
+        self._memory = (heap_fragmentation(), *device_memory(self._device))
         self.publish()
 
 
@@ -191,12 +196,16 @@ def heap_fragmentation() -> float:
     return info.fordblks / info.arena if info.arena else math.nan
 
 
-def device_memory() -> tuple[float, float, float]:
-    """Bytes allocated, reserved, and in inactive split blocks; not numbers without a GPU."""
+def device_memory(device: Any = None) -> tuple[float, float, float]:
+    """Bytes allocated, reserved, and in inactive split blocks; not numbers without a GPU.
+
+    Args:
+        device: a thread of its own would otherwise ask the first one.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return math.nan, math.nan, math.nan
-    stats = torch.cuda.memory_stats()
+    stats = torch.cuda.memory_stats(device)
     keys = ("allocated_bytes", "reserved_bytes", "inactive_split_bytes")
     allocated, reserved, inactive = (float(stats.get(f"{k}.all.current", math.nan)) for k in keys)
     return allocated, reserved, inactive

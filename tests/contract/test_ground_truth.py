@@ -1,0 +1,63 @@
+"""A mislabelled adapter in the real engine is found by what the worker read, not by its name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from python_backend.breaker_settings import BreakerSettings
+from python_backend.engine import record
+from python_backend.engine.base import Version
+from python_backend.errors import AdapterFailed
+from python_backend.guard import Guard
+from python_backend.monitor import Monitor
+from tests.contract.rigs import VllmRig, version
+
+
+@pytest.mark.server
+def test_other_weights_under_an_adapters_id_are_found(vllm_rig: VllmRig) -> None:
+    right, other = vllm_rig.versions
+    good = version(right.lora_id, right.path)
+    # What the front end believes, and what the engine is really given under that id.
+    believed = version(right.lora_id, right.path)
+    given = Version(believed.lora_id, believed.digest, believed.int_id, other.path)
+
+    async def warm(one: Version) -> None:
+        raise AssertionError("nothing is slow here")
+
+    guard = Guard(BreakerSettings(), warm, time.monotonic)
+    path = record.path_of(vllm_rig.engine._flag_path.parent, 0)
+    known = {one.int_id: one for one in (good, believed)}
+    monitor = Monitor(
+        guard,
+        [record.RecordFile(path)],
+        lambda updates: None,
+        versions=lambda: known,
+        adapters=dict,
+    )
+
+    def look(until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while not until():
+            assert time.monotonic() < deadline
+            monitor.look(time.monotonic())
+            vllm_rig.run(monitor._hash_missing())
+            time.sleep(0.05)
+
+    try:
+        vllm_rig.run(vllm_rig.engine.load(good))
+        vllm_rig.run(vllm_rig.engine.load(given))
+        look(lambda: None not in (monitor.truth(good), monitor.truth(believed)))
+        assert monitor.truth(good) is True
+        assert monitor.truth(believed) is False
+        with guard.entered(good):
+            pass
+        with pytest.raises(AdapterFailed), guard.entered(believed):
+            pass
+        assert guard.route_errors.ratio == 0.5
+        look(lambda: guard.checks["wrong"] >= 2)
+    finally:
+        for one in (good, given):
+            vllm_rig.run(vllm_rig.engine.unload(one.int_id))
