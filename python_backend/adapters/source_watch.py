@@ -64,6 +64,7 @@ class Watch:
         Back ends have time-outs of their own, so the thread ends soon after.
         """
         future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
 
         def run() -> None:
             try:
@@ -72,5 +73,4 @@ class Watch:
                 future.set_exception(error)
 
         threading.Thread(target=run, name="source", daemon=True).start()
-        future.set_running_or_notify_cancel()
         return self.wait(future)
