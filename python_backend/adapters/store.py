@@ -77,6 +77,7 @@ class Store:
             self._copies = Copies(shm, budget, self._priorities, self._pinned)
         #: In the host cache or on the way there: version and bytes, by id.
         self._hosted: dict[int, tuple[Version, int]] = {}
+        self._leaving: dict[int, asyncio.Task[None]] = {}
         self._using: Counter[int] = Counter()
         #: What has left the host cache, for whoever keeps copies; oldest first.
         self.evicted: deque[Version] = deque(maxlen=1024)
@@ -103,14 +104,18 @@ class Store:
 
     async def _bring(self, version: Version, bring: Callable[[Version], Awaitable[None]]) -> None:
         int_id = version.int_id
+        if (leaving := self._leaving.get(int_id)) is not None:
+            await asyncio.wait({leaving})
+        evictions: list[asyncio.Task[None]] = []
         if int_id not in self._hosted:
             size = weight_bytes(version)
-            plan = self.room(size)
-            # Before the first await: loads at the same time share one budget.
+            # Before the first await: loads at the same time share one budget. And not waited for:
+            # each call into the engine takes a step, and it takes them in order.
+            evictions = self._evict_now(self.room(size).evict)
             self._hosted[int_id] = (version, size)
-            await self.evict(plan.evict)
         try:
             await bring(version)
+            await _ended(evictions)
         except ServingError:
             # Nothing of it is left in the engine. (A caller who goes away does not end the load:
             # then it stays here, and goes as anything idle goes.)
@@ -213,15 +218,27 @@ class Store:
 
     async def evict(self, int_ids: Iterable[int]) -> None:
         """Takes adapters out of the host cache, unless somebody has come for them meanwhile."""
+        await _ended(self._evict_now(int_ids))
+
+    def _evict_now(self, int_ids: Iterable[int]) -> list[asyncio.Task[None]]:
+        loop, tasks = asyncio.get_running_loop(), []
         for int_id in int_ids:
             if self._kept(int_id) or int_id not in self._hosted:
                 continue
             version, _ = self._hosted.pop(int_id)
-            # Nothing comes between the look and the call: whoever wants it now comes after it.
-            await self._engine.unload(int_id)
-            log.info("%s left the host cache", version.name)
-            self.evicted.append(version)
-            self.wake.set()
+            # Whoever wants it from now on waits until it has left.
+            task = self._leaving[int_id] = loop.create_task(self._evicted(version))
+            tasks.append(task)
+        return tasks
+
+    async def _evicted(self, version: Version) -> None:
+        try:
+            await self._engine.unload(version.int_id)
+        finally:
+            del self._leaving[version.int_id]
+        log.info("%s left the host cache", version.name)
+        self.evicted.append(version)
+        self.wake.set()
 
     @contextlib.contextmanager
     def _use(self, version: Version) -> Iterator[None]:
@@ -233,3 +250,11 @@ class Store:
             if not self._using[version.int_id]:
                 del self._using[version.int_id]
                 self.wake.set()
+
+
+async def _ended(evictions: list[asyncio.Task[None]]) -> None:
+    """Waits for all; one who is cancelled meanwhile stops waiting and not what he waits for."""
+    if evictions:
+        await asyncio.wait(evictions)
+    for eviction in evictions:
+        eviction.result()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from python_backend.admin.listing import Residents
 from python_backend.errors import AdapterFailed
 from tests.unit.python_backend.adapters.store_house import COPY, SIZE, World
 
@@ -237,3 +238,28 @@ def test_the_task(tmp_path: Path) -> None:
         await world.tending.stop()
 
     asyncio.run(scenario())
+
+
+def test_whoever_wants_it_back_waits_until_it_has_left(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, host=SIZE)
+        await world.engine.start()
+        a, b = world.adapter("aa_a_v1"), world.adapter("aa_b_v1")
+        await world.ask(a)
+        texts = await asyncio.gather(*(world.ask(v) for v in (b, a, b, a)))
+        assert texts == [f" {v.name}" * 2 for v in (b, a, b, a)]
+        await world.tending.once()
+        assert len(await world.names()) == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_list_shows_every_tier() -> None:
+    residents = Residents.of({"slots": [1, None], "host": [1, 2], "shm": [2, 3]})
+    found = {int_id: residents.tiers(int_id) for int_id in range(1, 5)}
+    assert found == {
+        1: ["slot", "host", "disk"],
+        2: ["host", "shm", "disk"],
+        3: ["shm", "disk"],
+        4: ["disk"],
+    }
