@@ -15,7 +15,7 @@ WORKDIR /opt/lora-serving
 
 # Only what the image lacks. Everything it has is a constraint at the version it has, so that pip
 # fails rather than touch its torch, vLLM or numpy; everything else is a constraint at the version
-# of the lock.
+# of the lock, but fsspec's back ends, which follow the image's fsspec.
 COPY requirements.lock ./
 COPY tools/__init__.py tools/__init__.py
 COPY tools/install/ tools/install/
@@ -24,10 +24,11 @@ RUN python3 -m pip list --format=freeze > /tmp/image.txt \
     && python3 -c "from pathlib import Path; from tools.install import pins; \
 image = Path('/tmp/image.txt').read_text().splitlines(); \
 lock = pins.pins(Path('requirements.lock').read_text()); \
-skip = pins.IMAGE_BRINGS | {pins.name_of(pin) for pin in image}; \
+skip = pins.IMAGE_BRINGS | pins.FOLLOW_FSSPEC | {pins.name_of(pin) for pin in image}; \
 print(*image, *pins.without(lock, skip), sep='\n')" > /tmp/constraints.txt \
     && python3 -m pip install --constraint /tmp/constraints.txt \
-        cryptography fsspec jinja2 "pyjwt[crypto]" pydantic PyYAML rich safetensors typer watchfiles \
+        aiohttp cryptography fsspec gcsfs jinja2 "pyjwt[crypto]" pydantic PyYAML rich s3fs \
+        safetensors typer watchfiles \
     && rm /tmp/image.txt /tmp/constraints.txt
 
 COPY LICENSE ./

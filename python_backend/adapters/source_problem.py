@@ -60,13 +60,15 @@ def failed(problem: Problem, name: str) -> SourceFailed:
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status that an error of any back end carries."""
-    response = getattr(error, "response", None)
-    found = (
-        getattr(error, "status", None),
-        getattr(error, "code", None),
-        getattr(response, "status_code", None),
-    )
-    return next((int(str(value)) for value in found if str(value).isdigit()), None)
+    # aiohttp's own "code" is deprecated beside "status", so it is not touched where that is there.
+    for holder, name in (
+        (error, "status"),
+        (getattr(error, "response", None), "status_code"),
+        (error, "code"),
+    ):
+        if str(value := getattr(holder, name, None)).isdigit():
+            return int(str(value))
+    return None
 
 
 def explained(error: Exception, name: str) -> SourceFailed | Interrupted:

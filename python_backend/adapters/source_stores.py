@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from python_backend.adapters.source_problem import Problem, explained, failed
+from python_backend.adapters.source_problem import Problem, SourceFailed, explained, failed
 from python_backend.adapters.source_stream import Stamp
 from python_backend.adapters.source_uri import Remote
 from python_backend.adapters.source_watch import Watch
@@ -59,12 +59,23 @@ class StoreSource:
     def __init__(self, remote: Remote, credentials: Credentials, watch: Watch) -> None:
         self._path, self._watch = remote.path, watch
         # No cache: a listing or a client of another fetch may be old, or another's.
-        self._fs = fsspec.filesystem(
-            remote.scheme,
-            skip_instance_cache=True,
-            use_listings_cache=False,
-            **_options(remote.scheme, credentials),
-        )
+        try:
+            self._fs = fsspec.filesystem(
+                remote.scheme,
+                skip_instance_cache=True,
+                use_listings_cache=False,
+                **_options(remote.scheme, credentials),
+            )
+        except ImportError:
+            raise SourceFailed(
+                Problem.NOT_ALLOWED, f"the back end of {remote.scheme} is not installed"
+            ) from None
+        except Exception:
+            # Its text may repeat what it was given.
+            raise SourceFailed(
+                Problem.CREDENTIALS,
+                f"the back end of {remote.scheme} does not take its credentials",
+            ) from None
 
     def open(self, name: str, offset: int, seen: Stamp | None) -> StoreStream:
         """The file from ``offset`` on.

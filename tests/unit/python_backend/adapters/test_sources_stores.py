@@ -103,6 +103,22 @@ def test_what_a_back_end_is_given(
     assert given.items() >= {**options, "skip_instance_cache": True}.items()
 
 
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [(ImportError("hidden"), Problem.NOT_ALLOWED), (ValueError("hidden"), Problem.CREDENTIALS)],
+)
+def test_a_back_end_that_does_not_start(
+    error: Exception, problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def filesystem(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(fsspec, "filesystem", filesystem)
+    with pytest.raises(SourceFailed) as caught:
+        StoreSource(Rules(["gs"]).remote("gs://b"), Credentials(), Watch(5, threading.Event()))
+    assert caught.value.problem is problem and "hidden" not in caught.value.message
+
+
 @pytest.mark.parametrize("scheme", ["s3", "gs", "hf"])
 def test_the_real_back_ends_take_what_they_are_given(scheme: str) -> None:
     options = source_stores._options(scheme, Credentials(gs={"token": "anon"}))
