@@ -129,7 +129,8 @@ class EngineServer:
             config.breakers, config.run_dir, workers, store, keeper, metrics, admission
         )
         self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
-        self._wait(tiering.begin(keeper, lambda: strained(watched.guard.states(), config.breakers)))
+        held_back = lambda: strained(watched.guard.states(), config.breakers)  # noqa: E731
+        self._wait(tiering.begin(keeper, held_back, metrics.put))
         self._service = GenerateService(
             store,
             info,

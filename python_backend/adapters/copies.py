@@ -46,6 +46,11 @@ class Copies:
         """The ids of the versions that have a copy, or get one."""
         return frozenset(self._versions)
 
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all copies."""
+        return sum(self._tier.held.values())
+
     async def keep(self, version: Version) -> bool:
         """Copies a version if it is worth its place; whether there is a copy.
 

@@ -173,6 +173,14 @@ class Store:
         """The ids of the versions that have a copy in shared memory."""
         return self._copies.ids if self._copies is not None else frozenset()
 
+    def tier_bytes(self) -> dict[str, tuple[int, int]]:
+        """(budget, used) bytes of the tiers host and shm."""
+        copies = self._copies.used_bytes if self._copies is not None else 0
+        return {
+            "host": (self.settings.host_bytes, sum(self.hosted.values())),
+            "shm": (self.settings.shm_bytes, copies),
+        }
+
     def room(self, need_bytes: int, newcomer: str | None = None, need_count: int = 1) -> Plan:
         """What would have to leave the host cache for so much more.
 

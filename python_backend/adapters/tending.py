@@ -36,6 +36,8 @@ class Tending:
         #: Asked before each adapter that nobody has asked for; while it says so, none is read.
         #: For breakers. Budgets are kept in any case.
         self.held_back: Callable[[], bool] = lambda: False
+        #: Called after each look.
+        self.looked: Callable[[], None] = lambda: None
         self._unfit: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -75,6 +77,7 @@ class Tending:
                 await store.copy(version)
         if store.settings.warm:
             await self._warm()
+        self.looked()
 
     async def _warm(self) -> None:
         store = self._store

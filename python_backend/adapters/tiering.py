@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,8 @@ from python_backend.breaker_settings import BreakerSettings
 from python_backend.engine.base import Engine, Version
 from python_backend.errors import NotFound
 from python_backend.guard import FRAGMENTATION, LOAD, SWITCH
+from python_backend.lora_metrics import RESIDENT, TIER_BYTES
+from python_backend.metrics import Update
 from python_backend.tier_settings import TierSettings
 
 log = logging.getLogger(__name__)
@@ -55,11 +57,17 @@ class Tiering:
         if shm is not None:
             engine.read_from(lambda version: shm.path(version.int_id))
 
-    async def begin(self, keeper: Keeper, held_back: Callable[[], bool]) -> None:
+    async def begin(
+        self,
+        keeper: Keeper,
+        held_back: Callable[[], bool],
+        put: Callable[[Sequence[Update]], None],
+    ) -> None:
         """Goes by what the keeper knows from now on, and begins to warm.
 
         Args:
             held_back: whether nothing is to be read at the moment that nobody has asked for.
+            put: takes metric updates.
         """
         versions = keeper.versions
 
@@ -80,6 +88,7 @@ class Tiering:
         self.store.house = House(versions.leased, lambda: keeper.book.current.pinned, ready)
         self._tending = Tending(self.store, lease)
         self._tending.held_back = held_back
+        self._tending.looked = lambda: put(updates(self.store))
         self._tending.start()
 
     async def state(self) -> dict[str, Any]:
@@ -91,6 +100,15 @@ class Tiering:
         if self._tending is not None:
             await self._tending.stop()
         await self.store.stop()
+
+
+def updates(store: Store) -> list[Update]:
+    """What the tiers hold, as metrics; slots and adapters in the host are the worker's to tell."""
+    found = [Update(RESIDENT, [len(store.in_shm)], (("tier", "shm"),))]
+    for tier, sizes in store.tier_bytes().items():
+        for kind, size in zip(("budget", "used"), sizes, strict=True):
+            found.append(Update(TIER_BYTES, [size], (("tier", tier), ("kind", kind))))
+    return found
 
 
 def strained(states: Mapping[str, Breaking], settings: BreakerSettings) -> bool:

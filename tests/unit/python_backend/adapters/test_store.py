@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from python_backend.adapters.tiering import updates
 from python_backend.admin.listing import Residents
 from python_backend.errors import AdapterFailed
 from tests.unit.python_backend.adapters.store_house import COPY, SIZE, World
@@ -131,6 +132,14 @@ def test_unloading_leaves_nothing_in_any_tier(tmp_path: Path) -> None:
         await world.ask(b)
         await world.tending.once()
         assert world.store.in_shm == {a.int_id}
+        assert world.store.tier_bytes() == {"host": (SIZE, SIZE), "shm": (COPY, COPY)}
+        assert [(u.labels[-1][1], *u.values) for u in updates(world.store)] == [
+            ("shm", 1),
+            ("budget", SIZE),
+            ("used", SIZE),
+            ("budget", COPY),
+            ("used", COPY),
+        ]
         assert world.shm and world.shm.path(a.int_id)
         assert await world.store.unload(a.int_id) is False
         assert await world.store.unload(b.int_id) is True

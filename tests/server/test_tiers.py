@@ -1,0 +1,68 @@
+"""A server with room for two adapters: the rest comes and goes, and all answer as themselves."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.server import harness
+from tests.server.admin_tools import ended, listed, says
+from tests.server.harness import SHM, Server
+
+LIMIT_S = 20.0
+
+
+def tier_metrics(server: Server) -> dict[tuple[str, ...], float]:
+    """``lora_tier_bytes`` by tier and kind."""
+    text = httpx.get(f"http://127.0.0.1:{server.ports[2]}/metrics", timeout=10).text
+    return {
+        (sample.labels["tier"], sample.labels["kind"]): sample.value
+        for family in text_string_to_metric_families(text)
+        if family.name == "lora_tier_bytes"
+        for sample in family.samples
+    }
+
+
+def test_two_of_eight(demo: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(demo, tmp_path / "demo"))
+    markers = sorted(path.name for path in (own / "adapters").glob("mark_*"))[:5]
+    size = (own / "adapters" / markers[0] / "adapter_model.safetensors").stat().st_size
+    with (own / "serving.yaml").open("a", encoding="utf-8") as file:
+        file.write(
+            f"\ntiers: {{host_bytes: {2 * size}, shm_bytes: 1000000, warm: [{markers[0]}]}}\n"
+        )
+    before = set(SHM.glob("lora-tier-*"))
+    with harness.running(own, tmp_path / "state") as server:
+        client = server.client
+
+        def tiers(name: str) -> list[str]:
+            found: list[str] = listed(client)[name]["tiers"]
+            return found
+
+        deadline = time.monotonic() + LIMIT_S
+        while tiers(markers[0]) != ["host", "disk"]:
+            assert time.monotonic() < deadline, "it was not warmed"
+            time.sleep(0.2)
+        for _ in range(2):
+            for name in markers:
+                word, served = says(client, name)
+                assert word == server.markers[name]
+                assert served.startswith(f"{name}@")
+        time.sleep(1.5)  # The engine is asked at most once a second.
+        found = {name: tiers(name) for name in markers}
+        assert sum("host" in there for there in found.values()) == 2, found
+        assert sum("shm" in there for there in found.values()) >= 3, found
+        (folder,) = set(SHM.glob("lora-tier-*")) - before
+        sizes = tier_metrics(server)
+        assert sizes["host", "used"] == sizes["host", "budget"] == 2 * size
+        assert 0 < sizes["shm", "used"] <= sizes["shm", "budget"]
+        gone = next(name for name, there in found.items() if "shm" in there)
+        copies = set(folder.iterdir())
+        assert ended(client, "remove", lora_id=gone)["state"] == "done"
+        assert gone not in listed(client)
+        assert len(copies - set(folder.iterdir())) == 1
+    assert not folder.exists()
