@@ -1,6 +1,6 @@
 """Counts what vLLM's worker does with adapters, and publishes it. Lives inside the worker.
 
-Two methods of vLLM's LoRA managers are wrapped; nothing here raises into them.
+Nothing here raises into vLLM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from python_backend.adapters.weights import WEIGHTS_FILE
-from python_backend.engine import record
+from python_backend.engine import private, record
 from python_backend.engine.private import Internals
 from python_backend.engine.record import UNKNOWN, Load, RecordFile, WorkerRecord
 from python_backend.engine.worker import LoraWorkerExtension
@@ -73,25 +73,13 @@ class Observer:
 
     def wrap(self) -> None:
         """Has vLLM's managers tell of each load and each activation."""
-        workers, models = self._internals.worker_manager, self._internals.model_manager
-        load, activate = workers._load_adapter, models.activate_adapter
-
-        def _load_adapter(request: Any, *args: Any, **kwargs: Any) -> Any:
-            began = time.monotonic()
-            model = load(request, *args, **kwargs)
-            self._quietly(lambda: self._loaded(request, time.monotonic() - began))
-            return model
-
-        def activate_adapter(int_id: int, *args: Any, **kwargs: Any) -> Any:
-            before, began = self._internals.slots(), time.monotonic()
-            try:
-                return activate(int_id, *args, **kwargs)
-            finally:
-                took = time.monotonic() - began
-                self._quietly(lambda: self._activated(int_id, before, took))
-
-        workers._load_adapter = _load_adapter
-        models.activate_adapter = activate_adapter
+        private.watch_adapters(
+            self._internals,
+            lambda request, took: self._quietly(lambda: self._loaded(request, took)),
+            lambda int_id, before, took: self._quietly(
+                lambda: self._activated(int_id, before, took)
+            ),
+        )
 
     def start(self) -> None:
         """Begins to hash and to sample, each in a thread; a second call does nothing."""

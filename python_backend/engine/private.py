@@ -8,6 +8,7 @@ through vLLM's public calls only. Checked against vLLM 0.32 (CPU) and read for 0
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -227,3 +228,31 @@ def watch_slots(internals: Internals, changed: Callable[[Any, int, bool], None])
             changed(_m, slot, False)
 
         module.set_lora, module.reset_lora = set_lora, reset_lora
+
+
+def watch_adapters(
+    internals: Internals,
+    loaded: Callable[[Any, float], None],
+    activated: Callable[[int, list[int | None], float], None],
+) -> None:
+    """Tells of each adapter that is read, and of each activation; failures are not told of.
+
+    ``loaded(request, seconds)`` is called in the thread that read; ``activated(id, slots before,
+    seconds)`` also where the adapter had a slot already. Neither may raise.
+    """
+    workers, models = internals.worker_manager, internals.model_manager
+    load, activate = workers._load_adapter, models.activate_adapter
+
+    def load_adapter(request: Any, *args: Any, **kwargs: Any) -> Any:
+        began = time.monotonic()
+        model = load(request, *args, **kwargs)
+        loaded(request, time.monotonic() - began)
+        return model
+
+    def activate_adapter(int_id: int, *args: Any, **kwargs: Any) -> Any:
+        before, began = internals.slots(), time.monotonic()
+        result = activate(int_id, *args, **kwargs)
+        activated(int_id, before, time.monotonic() - began)
+        return result
+
+    workers._load_adapter, models.activate_adapter = load_adapter, activate_adapter

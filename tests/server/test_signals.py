@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
 from python_backend import lora_metrics
 from python_backend.admission import gauges
 from tests.server.client import Client
 from tests.server.harness import Server
 from tests.server.shapes import Refused, expect_error, sampling
+from tools.__main__ import app
 
 ENGINE = {"model": "vllm_lora", "version": "1"}
 #: They have series only where there is what they tell of.
@@ -156,3 +159,22 @@ def test_unknown_adapters_share_one_series(server: Server, client: Client) -> No
     asked = value(before, name, **refused) + 2000
     after = wait(server, lambda now: value(now, name, **refused) >= asked)
     assert after.keys() == before.keys()
+
+
+def test_top_reads_it_all(server: Server, client: Client) -> None:
+    ask(client, next(iter(server.markers)))
+    address = f"127.0.0.1:{server.ports[2]}"
+    wait(server, lambda found: value(found, "lora_resident_adapters", tier="slot") > 0)
+    done = CliRunner().invoke(app, ["top", "--once", "--json", "--metrics", address])
+    assert done.exit_code == 0, done.output
+    shown = json.loads(done.output)
+    assert shown["adapters"]["ready"] >= len(server.markers)
+    assert shown["tiers"]["slot"] > 0
+    assert {name: row["state"] for name, row in shown["signals"].items()}.keys() == {
+        "switch_rate",
+        "fragmentation",
+        "load_latency",
+        "routing",
+    }
+    assert shown["signals"]["routing"]["state"] == "closed"
+    assert sum(row["requests"] for row in shown["departments"].values()) > 0
