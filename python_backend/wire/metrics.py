@@ -40,3 +40,7 @@ class TritonMetrics:
             return write
 
         return series
+
+    def forget(self) -> None:
+        """See ``Backend.forget``; the series stay on the server."""
+        self._families.clear()
