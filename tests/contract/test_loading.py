@@ -120,16 +120,19 @@ async def _while_streaming(rig: Rig, wanted: Job, versions: list[Version], slow_
 
 
 def test_a_slow_load_stalls_nobody(rig: Rig) -> None:
-    versions = [again(rig.versions[n % 2]) for n in range(2)]
     tokens = 200 if isinstance(rig, VllmRig) else 50_000
-    wanted = job(rig, PROMPT, rig.versions[0], stream=True, max_tokens=tokens, ignore_eos=True)
     text(rig, job(rig, PROMPT, rig.versions[0]))
-    began = time.perf_counter()
-    gap = rig.run(_while_streaming(rig, wanted, versions, SLOW_S))
-    assert time.perf_counter() - began >= 2 * SLOW_S
-    assert gap < 0.6 * SLOW_S
-    for version in versions:
-        assert rig.run(rig.engine.unload(version.int_id)) is True
+    gaps: list[float] = []
+    # A busy machine may hold up a step now and then; a read inside the step would do it each time.
+    while len(gaps) < 3 and (not gaps or gaps[-1] >= 0.6 * SLOW_S):
+        versions = [again(rig.versions[n % 2]) for n in range(2)]
+        wanted = job(rig, PROMPT, rig.versions[0], stream=True, max_tokens=tokens, ignore_eos=True)
+        began = time.perf_counter()
+        gaps.append(rig.run(_while_streaming(rig, wanted, versions, SLOW_S)))
+        assert time.perf_counter() - began >= 2 * SLOW_S
+        for version in versions:
+            assert rig.run(rig.engine.unload(version.int_id)) is True
+    assert gaps[-1] < 0.6 * SLOW_S, gaps
 
 
 @pytest.mark.server

@@ -153,12 +153,16 @@ def _processes(pid: str = "self") -> Iterator[Path]:
 
 
 def held() -> tuple[int, int]:
-    """(bytes, file descriptors) of this process and all below it: proportional set size."""
+    """(bytes, file descriptors) of this process and all below it.
+
+    Anonymous and shared memory: how much of a library counts as ours depends on who else has it.
+    """
     size = files = 0
     for process in _processes():
         with contextlib.suppress(OSError):
             rollup = (process / "smaps_rollup").read_text()
-            size += 1024 * int(rollup.split("\nPss:")[1].split()[0])
+            for kind in ("Anonymous", "Pss_Shmem"):
+                size += 1024 * int(rollup.split(f"\n{kind}:")[1].split()[0])
             files += sum(1 for _ in (process / "fd").iterdir())
     return size, files
 
