@@ -1,7 +1,8 @@
-"""Small files that readers see whole: the old one or the new one."""
+"""Small files: replaced whole, or mapped by two processes."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from pathlib import Path
@@ -23,3 +24,17 @@ def replace(path: Path, text: str) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def mapped(path: Path, size: int) -> mmap.mmap:
+    """The first ``size`` bytes of the file at ``path``, shared; the file is made if need be.
+
+    Raises:
+        OSError: it cannot be made or opened.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.ftruncate(handle, size)
+        return mmap.mmap(handle, size)
+    finally:
+        os.close(handle)

@@ -25,6 +25,7 @@ BREAKER_TRANSITIONS = "lora_breaker_transitions_total"
 BREAKER_REFUSALS = "lora_breaker_refusals_total"
 ENGINE_REQUESTS = "lora_engine_requests"
 KV_CACHE = "lora_kv_cache_usage_ratio"
+MISSING = "lora_engine_missing_parts"
 ADAPTERS = "lora_adapters"
 RESIDENT = "lora_resident_adapters"
 TIER_BYTES = "lora_tier_bytes"
@@ -82,6 +83,7 @@ ENGINE_FAMILIES = (
     Family(BREAKER_REFUSALS, "counter", "Requests answered breaker_open.", ("signal",)),
     Family(ENGINE_REQUESTS, "gauge", "Requests inside vLLM, by its scheduler.", ("state",)),
     Family(KV_CACHE, "gauge", "Share of vLLM's KV cache that is in use."),
+    Family(MISSING, "gauge", "Private parts of vLLM that it lacks; above 0, public calls only."),
     Family(ADAPTERS, "gauge", "Adapters in the catalog.", ("state",)),
     Family(RESIDENT, "gauge", "Adapters in a tier.", ("tier",)),
     Family(TIER_BYTES, "gauge", "Bytes of a tier.", ("tier", "kind")),

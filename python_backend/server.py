@@ -26,7 +26,7 @@ from python_backend.engine import arguments, fitting, orphans, record, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo
 from python_backend.health import HealthCheck
-from python_backend.metrics import Backend, Metrics
+from python_backend.metrics import Backend, Metrics, Update
 from python_backend.model_options import ModelOptions
 from python_backend.observation import Observation
 from python_backend.service import Call, GenerateService
@@ -117,6 +117,7 @@ class EngineServer:
         self._thread.start()
         info = self._wait(engine.start())
         metrics.declare(vllm_metrics.families(info.max_model_len))
+        metrics.put([Update(lora_metrics.MISSING, (float(len(info.missing)),))])
         engine_ready = time.monotonic()
         tiering = self._tiering = Tiering(engine, config.tiers, engine_args)
         store = tiering.store

@@ -7,12 +7,11 @@ gates, again whenever it changes, and a change of it must not undo a check.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-_GLOB = re.compile(r"[a-z0-9_*?\[\]!-]{1,128}", re.ASCII)
+from python_backend.adapters.globs import Globs
 
 
 class SigningSettings(BaseModel):
@@ -23,15 +22,7 @@ class SigningSettings(BaseModel):
     #: The signing keys, mode 0600; without, nothing is verified.
     keys_file: Path | None = None
     #: Globs over lora_ids: those are served only with a good signature.
-    require: tuple[str, ...] = ()
-
-    @field_validator("require")
-    @classmethod
-    def _globs(cls, globs: tuple[str, ...]) -> tuple[str, ...]:
-        for glob in globs:
-            if not _GLOB.fullmatch(glob):
-                raise ValueError(f"{glob!r} can match no lora_id; write a glob such as fin_*")
-        return globs
+    require: Globs = ()
 
     @model_validator(mode="after")
     def _keys_for_what_is_required(self) -> SigningSettings:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import mmap
-import os
 import struct
 from pathlib import Path
+
+from python_backend import files
 
 #: Reads that may be under way at once, each with a place of its own on the board.
 PLACES = 4
@@ -33,12 +33,7 @@ class Board:
     """
 
     def __init__(self, path: Path) -> None:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            os.ftruncate(handle, _SIZE)
-            self._map = mmap.mmap(handle, _SIZE)
-        finally:
-            os.close(handle)
+        self._map = files.mapped(path, _SIZE)
 
     def clear(self, workers: int, place: int) -> None:
         """Empties a place before it is used: a version may be read again, under the same id."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import mmap
-import os
 import struct
 import zlib
 from pathlib import Path
+
+from python_backend import files
 
 #: Room for slots, for adapters in the host cache, and for loads since the last look.
 MAX_SLOTS, MAX_HOST, MAX_LOADS = 512, 8192, 64
@@ -108,12 +108,7 @@ class RecordFile:
     """The file; made if it is not there."""
 
     def __init__(self, path: Path) -> None:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            os.ftruncate(handle, _SIZE)
-            self._map = mmap.mmap(handle, _SIZE)
-        finally:
-            os.close(handle)
+        self._map = files.mapped(path, _SIZE)
 
     def write(self, record: WorkerRecord) -> None:
         """Replaces the record. One writer."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import mmap
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from python_backend import files
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +26,7 @@ class FailureFlag:
     """
 
     def __init__(self, path: Path) -> None:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            os.ftruncate(handle, _COUNTER.size * _MAX_WORKERS)
-            self._map = mmap.mmap(handle, _COUNTER.size * _MAX_WORKERS)
-        finally:
-            os.close(handle)
+        self._map = files.mapped(path, _COUNTER.size * _MAX_WORKERS)
 
     def mark(self, worker: int) -> None:
         """Counts one failure of worker number ``worker``."""

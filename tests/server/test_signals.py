@@ -178,3 +178,7 @@ def test_top_reads_it_all(server: Server, client: Client) -> None:
     }
     assert shown["signals"]["routing"]["state"] == "closed"
     assert sum(row["requests"] for row in shown["departments"].values()) > 0
+
+
+def test_this_vllm_lacks_nothing(server: Server) -> None:
+    assert samples(server)[lora_metrics.MISSING, frozenset()] == 0.0

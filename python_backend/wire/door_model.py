@@ -1,0 +1,39 @@
+"""The Triton model of a BLS door: the same class for both doors."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from python_backend import settings
+from python_backend.doors import Door
+from python_backend.presence import Watch, announce
+from python_backend.wire import bls, logs
+
+
+class DoorModel:
+    """One door; a model's socket says whether it can send more than one response."""
+
+    can_stream: ClassVar[bool]
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Reads the settings."""
+        logs.log_to_triton()
+        config = settings.from_environment()
+        watch = Watch(config.run_dir, (bls.GATE, bls.ENGINE))
+        backend = bls.TritonBackend(can_stream=self.can_stream)
+        self._door = Door(backend, config.doors, watch.lost)
+        self._presence = announce(config.run_dir, args["model_name"])
+
+    def execute(self, requests: list[Any]) -> None:
+        """Starts each call on a thread of its own and returns at once."""
+        for request in requests:
+            self._door.submit(request, bls.TritonCaller(request))
+
+    def is_ready(self) -> bool:
+        """Whether the models behind the door live. Newer Triton asks; 24.10 does not."""
+        return self._door.ready
+
+    def finalize(self) -> None:
+        """Cancels what is in flight."""
+        self._presence.withdraw()
+        self._door.stop()
