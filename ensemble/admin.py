@@ -105,7 +105,8 @@ class AdminGate:
         trace.asked = [name for name in (command.lora_id, command.alias, command.job) if name]
         trace.resolved = f"admin:{command.op}"
         admin = "admin" in principal.roles
-        if not admin and command.op not in commands.FOR_CALLERS:
+        caller = "caller" in principal.roles
+        if not admin and not (caller and command.op in commands.FOR_CALLERS):
             error = Unauthenticated(_NOT_ADMIN)
             error.reason = "not_admin"
             raise error

@@ -53,9 +53,6 @@ class Backend(Protocol):
     def create(self, family: Family) -> MakeSeries:
         """Creates a family. Raises ``MetricsOff``, or whatever else stops it."""
 
-    def forget(self) -> None:
-        """Lets go of every family; the last call."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Update:
@@ -146,17 +143,8 @@ class Metrics:
             log.exception("metric %s cannot be written; later failures are only counted", name)
 
     def stop(self) -> None:
-        """Writes what is queued, then ends the thread and lets go of everything.
-
-        Callable more than once. Triton's metric objects must go while its stub is whole: left to
-        the end of the interpreter they crash the process on its way out (seen on 2.51).
-        """
+        """Writes what is queued, then ends the thread. Callable more than once."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
             thread.join(timeout=_STOP_S)
-        self._series.clear()
-        self._makers.clear()
-        backend, self._backend = self._backend, None
-        if backend is not None:
-            backend.forget()

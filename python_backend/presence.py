@@ -20,6 +20,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from python_backend import runtime
+from python_backend.ticket import boottime_ns
 
 FOLDER = "processes"
 #: Stands for the server as a whole, in the record of whoever is about to stop it.
@@ -95,7 +96,7 @@ class Presence:
     def beat(self) -> None:
         """A sign of life."""
         with contextlib.suppress(OSError):
-            os.utime(self._path)
+            _touch(self._path)
 
     def fail(self, why: str) -> None:
         """Says that this process can answer nobody any more."""
@@ -141,7 +142,7 @@ def lost(run_dir: Path, boot_id: str, models: Collection[str] = ()) -> list[Lost
     for path in sorted((run_dir / FOLDER).glob("[!.]*.json")):
         try:
             record = Record(**json.loads(path.read_text("utf-8")))
-            silent_s = time.time() - path.stat().st_mtime
+            silent_s = (boottime_ns() - path.stat().st_mtime_ns) / 1e9
         except (OSError, ValueError, TypeError):
             continue  # Withdrawn at this moment, or not ours.
         running = runtime.process_start(record.pid) == record.start
@@ -174,8 +175,15 @@ def _write(folder: Path, record: Record) -> Path:
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(dataclasses.asdict(record), file)
+    _touch(Path(temporary))
     os.replace(temporary, path)
     return path
+
+
+def _touch(path: Path) -> None:
+    # In time since boot, not of the wall clock: that one may jump, and a jump is no silence.
+    now_ns = boottime_ns()
+    os.utime(path, ns=(now_ns, now_ns))
 
 
 def clear(run_dir: Path) -> None:

@@ -232,7 +232,7 @@ class GenerateService:
                 min(int(request.sampling.get("max_tokens", room)), room),
                 (ticket.deadline_ns - self._clock_ns()) / 1e9,
             )
-            salt = self._cache_salt(ticket.department)
+            salt = self._cache_salt(ticket.department, version)
             job = Job(ticket.uid, ids, request, version, salt)
             prefix = prompt if request.prepend_prompt and not request.stream else ""
             await self._answer(job, prefix, place, responder)
@@ -269,10 +269,12 @@ class GenerateService:
                 "text_input", f"the prompt has {tokens} tokens; the model takes at most {limit}"
             )
 
-    def _cache_salt(self, department: str) -> str:
+    def _cache_salt(self, department: str, version: Version | None) -> str:
         # A secret per department: nobody can learn from cached tokens or timing whether another
-        # department has sent the same prompt.
-        label = b"prefix-cache\0" + department.encode()
+        # department has sent the same prompt. The id, since vLLM's own key has the name alone:
+        # what a failed version left behind must not answer for the same content loaded anew.
+        int_id = version.int_id if version else 0
+        label = b"prefix-cache\0%d\0" % int_id + department.encode()
         return hmac.new(self._key, label, hashlib.sha256).hexdigest()
 
     def fail_all(self, error: ServingError) -> None:

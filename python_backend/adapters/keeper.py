@@ -87,6 +87,9 @@ class Keeper:
             if scanned.path is None:
                 log.warning("adapter %s refused: %s", scanned.entry.lora_id, scanned.entry.reason)
         self.shelf.update(adapters)
+        for digest in staging.digests(self._settings.staged_dir):
+            # Left by a server that ended before it had retired them.
+            self._discard(digest)
         self._librarian.start()
         return self.shelf.entries()
 

@@ -155,6 +155,7 @@ class Librarian:
                 yield
 
     def _look(self) -> None:
+        self._shelf.catch_up()
         try:
             seen = fingerprints(self._root)
         except OSError as error:

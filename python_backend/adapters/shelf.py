@@ -42,6 +42,9 @@ class Shelf:
         self._versions, self._publish, self._retire = versions, publish, retire
         self._lock = threading.Lock()
         self._entries: dict[str, Entry] = {}
+        #: What has changed and is not published yet, because that failed.
+        self._stale = False
+        self._to_retire: list[tuple[Version, bool]] = []
 
     def entries(self) -> dict[str, Entry]:
         """All entries as they stand."""
@@ -61,15 +64,22 @@ class Shelf:
         Raises:
             OSError: the snapshot could not be written; the shelf itself has changed.
         """
-        retired: list[tuple[Version, bool]] = []
         with self._lock:
+            self._stale = True
             for one in scanned:
-                retired += self._put(one)
+                self._to_retire += self._put(one)
             for lora_id in gone:
-                retired += [(version, False) for version in self._take(lora_id)]
-            self._publish(dict(self._entries))
-        for version, replaced in retired:
-            self._retire(version, replaced)
+                self._to_retire += [(version, False) for version in self._take(lora_id)]
+        self.publish()
+
+    def catch_up(self) -> None:
+        """Publishes what an earlier failure has left unpublished.
+
+        Raises:
+            OSError: the snapshot still cannot be written.
+        """
+        if self._stale:
+            self.publish()
 
     def publish(self) -> None:
         """Publishes the entries again, for what is published beside them.
@@ -79,6 +89,10 @@ class Shelf:
         """
         with self._lock:
             self._publish(dict(self._entries))
+            self._stale = False
+            retired, self._to_retire = self._to_retire, []
+        for version, replaced in retired:
+            self._retire(version, replaced)
 
     def release(self, version: Version) -> Released:
         """Takes a retired version's id out of use, unless it is in use or on offer again."""

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from python_backend.adapters.peft_config import CONFIG_FILE
@@ -56,9 +57,8 @@ class ShmTier:
         for left in self._root.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
                 _remove_if_left(left)
-        folder = self._root / f"{PREFIX}{os.getuid()}-{os.getpid()}"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
+        # Never by a pid alone: containers that share the folder may have the same.
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getuid()}-", dir=self._root))
         self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._folder = folder

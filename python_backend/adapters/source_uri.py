@@ -73,6 +73,10 @@ class Rules:
             raise InvalidArgument("source", "holds credentials; use sources.credentials_file")
         if parts.query or parts.fragment or "?" in uri or "#" in uri:
             raise InvalidArgument("source", "must have no query and no fragment")
+        if "%" in parts.path and parts.scheme not in _PORTS:
+            # A store reads it as it stands, while a prefix that is allowed would be compared with
+            # what it decodes to.
+            raise InvalidArgument("source", "must have no % in a store's path")
         return Remote(f"{parts.scheme}://{uri.partition('://')[2]}", parts.scheme)
 
     def allows(self, url: str) -> bool:

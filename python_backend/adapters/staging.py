@@ -80,6 +80,12 @@ def clean(staged_root: Path) -> int:
     return len(left)
 
 
+def digests(staged_root: Path) -> list[str]:
+    """The digests there are copies of."""
+    names = [path.name for path in staged_root.glob("[0-9a-f]*")]
+    return [name for name in names if len(name) == 64 and not name.strip("0123456789abcdef")]
+
+
 def stage(
     source: Path,
     staged_root: Path,

@@ -84,7 +84,9 @@ class Versions:
         with self._lock:
             if version.int_id in self._leases:
                 return False
-            self._known.pop((version.lora_id, version.digest), None)
+            # The same content may have come back under a new id, which stays.
+            if self._known.get((version.lora_id, version.digest)) is version:
+                del self._known[version.lora_id, version.digest]
             return True
 
     def leased(self, int_id: int) -> bool:

@@ -81,6 +81,9 @@ class Scheduler(Accounts):
                 if self._fits(department, head) and self._free_slots(department, now_s) > 0
             ]
             if first:
+                # It may not take the slot that was emptied for it: what is to be emptied is then
+                # planned anew, or waiters for that adapter would wait for nothing.
+                self._next_plan = 0
                 return min(first, key=_held_then_age)[2]
         if self.admissions >= self._next_plan:
             # Not each time: with many adapters waiting it would cost more than all the rest.

@@ -80,6 +80,7 @@ class AsyncLLMEngine:
         self._llm = AsyncLLM.from_engine_args(engine_args, stat_loggers=self._stat_loggers)
         self._tokenizer = self._llm.get_tokenizer()
         config = self._llm.model_config
+        self._vocabulary = int(config.get_vocab_size())
         board_path = self._flag_path.with_name(f"{self._flag_path.name}-reads")
         board = Board(board_path)
         workers = await self._llm.collective_rpc(
@@ -167,6 +168,7 @@ class AsyncLLMEngine:
         self._check_alive()
         prompt = {"prompt_token_ids": list(job.token_ids), "cache_salt": job.cache_salt}
         lora = convert.lora_request(job.version) if job.version else None
+        convert.check_token_ids(job, self._vocabulary)
         try:
             params = convert.sampling_params(job)
             outputs = self._llm.generate(prompt, params, job.uid, lora_request=lora)
@@ -208,6 +210,9 @@ class AsyncLLMEngine:
             if job.version is not None:
                 self._strike(job.version)
             raise Unavailable("the model's numbers were not finite; try again.", retry_after=1)
+        if job.version is not None:
+            # It may have been another's NaN that it met: a clean answer speaks for it.
+            self._strikes.pop(job.version.int_id, None)
 
     def _check_not_failed(self, version: Version) -> None:
         if (reason := self._failed.get(version.int_id)) is not None:

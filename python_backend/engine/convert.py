@@ -45,6 +45,21 @@ def sampling_params(job: Job) -> Any:
         raise InvalidArgument(str(field), "the engine refuses this value") from error
 
 
+def check_token_ids(job: Job, vocabulary: int) -> None:
+    """Refuses token ids that the model does not have.
+
+    vLLM 0.24 checks them late or not at all, and an id beyond the logits then writes outside them
+    (on a GPU that ends the engine).
+
+    Raises:
+        InvalidArgument: names the field.
+    """
+    for field in ("stop_token_ids", "allowed_token_ids", "logit_bias"):
+        ids = job.request.sampling.get(field) or ()
+        if any(int(token) >= vocabulary for token in ids):
+            raise InvalidArgument(field, f"holds a token id of {vocabulary} or above")
+
+
 def step(output: Any, num_input_tokens: int) -> Step:
     """A ``RequestOutput`` (of deltas, or the final one) as a step."""
     sequences = {

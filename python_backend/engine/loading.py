@@ -60,7 +60,9 @@ class Loading:
         """
         if not self._workers:
             return await self.load(version)
-        if version.int_id not in self._hosted and version.int_id not in self._loads:
+        load = self._loads.get(version.int_id)
+        going = load is not None and not (load.done() and (load.cancelled() or load.exception()))
+        if version.int_id not in self._hosted and not going:
             await asyncio.shield(_shared(self._preloads, version, self._preload))
 
     async def unload(self, int_id: int) -> bool:
@@ -130,6 +132,9 @@ class Loading:
                 raise
             except Exception:
                 self._check_alive()
+                # No reader was started, or one that will be forgotten: the place is free again.
+                await self._llm.collective_rpc("lora_forget", args=(int_id,))
+                self._places.append(place)
                 raise
             # Not in a `finally`: a place that a reader may still write to is nobody else's.
             self._places.append(place)

@@ -122,9 +122,11 @@ def _raise(response: Any) -> None:
     """The response's error, if it has one, as an error of ours."""
     if response.has_error():
         message = response.error().message()
-        if any(words in message for words in _NOT_THERE):
+        error = errors.parse(message)
+        # Only words of Triton's own: ours may repeat the name of a caller's field.
+        if isinstance(error, errors.Internal) and any(words in message for words in _NOT_THERE):
             raise errors.Unavailable("the engine is not ready.", retry_after=5)
-        raise errors.parse(message)
+        raise error
     if (error := pb_utils.get_output_tensor_by_name(response, "error")) is not None:
         raise errors.parse(error.as_numpy().reshape(-1)[0].decode("utf-8"))
 

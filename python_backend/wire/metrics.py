@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 
 import triton_python_backend_utils as pb_utils
@@ -11,12 +12,18 @@ from python_backend.metrics import Family, MakeSeries, MetricsOff, Write
 _NOT_SUPPORTED = "metrics not supported"
 
 
+def _for_good(made: object) -> None:
+    """Never lets Triton's object be destroyed: the process takes it along.
+
+    Destroyed while the model is unloaded, metrics corrupt the server's heap, which dies when the
+    model is loaded again; left to the end of the interpreter, they crash the stub on its way out
+    (both seen on 2.51). Their series stay on the server either way.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+
+
 class TritonMetrics:
     """Creates families through Triton (see ``metrics.Backend``)."""
-
-    def __init__(self) -> None:
-        # Kept for the life of the model: a family that is collected takes its help text along.
-        self._families: list[object] = []
 
     def create(self, family: Family) -> MakeSeries:
         """See ``Backend.create``."""
@@ -28,7 +35,7 @@ class TritonMetrics:
             if _NOT_SUPPORTED in str(error).lower():
                 raise MetricsOff from None
             raise
-        self._families.append(made)
+        _for_good(made)
 
         def series(labels: Mapping[str, str]) -> Write:
             if family.kind == "histogram":
@@ -37,10 +44,7 @@ class TritonMetrics:
             else:
                 metric = made.Metric(labels=dict(labels))
                 write = metric.increment if family.kind == "counter" else metric.set
+            _for_good(metric)
             return write
 
         return series
-
-    def forget(self) -> None:
-        """See ``Backend.forget``; the series stay on the server."""
-        self._families.clear()

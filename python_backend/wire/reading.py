@@ -49,8 +49,10 @@ def read_raw(request: Any, *, can_stream: bool) -> RawRequest:
     if (forwarded := _text(request, "forwarded")) is not None:
         try:
             body = json.loads(forwarded)
-            parameters, timeout_us = dict(body["parameters"]), int(body["timeout_us"])
+            parameters, timeout_us = body["parameters"], int(body["timeout_us"])
             can_stream = bool(body["can_stream"])
+            if not isinstance(parameters, dict) or not 0 <= timeout_us < 1 << 63:
+                raise ValueError
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise InvalidArgument("forwarded", "not readable") from None
     return RawRequest(

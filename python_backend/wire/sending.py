@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from python_backend.errors import ServingError
+from python_backend.errors import Internal, ServingError
 from python_backend.messages import Answer
 from python_backend.wire.writing import answer_tensors, door_error, error_response, tensor
 
@@ -87,7 +87,15 @@ class StreamResponder:
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
 
         def send() -> None:
-            response = build()
+            try:
+                response = build()
+            except Exception:
+                internal = Internal()
+                log.exception("error id %s: a response cannot be built", internal.error_id)
+                if not final:
+                    return
+                # Without an end the caller would wait for ever.
+                response = (door_error if self._for_door else error_response)(internal)
             # Triton drops outputs nobody asked for without holding the GIL: these references keep
             # that from being the end of their arrays.
             tensors = response.output_tensors()

@@ -25,9 +25,6 @@ class Recorder:
     def __init__(self) -> None:
         self.values: Written = {}
 
-    def forget(self) -> None:
-        return None
-
     def create(self, family: Family) -> MakeSeries:
         def series(labels: Mapping[str, str]) -> Write:
             key = (family.name, *(labels[name] for name in family.labels))

@@ -102,8 +102,5 @@ def test_metrics_are_wanted_by_parameter_and_engine_argument(
 
 
 class Nowhere:
-    def forget(self) -> None:
-        return None
-
     def create(self, family: Family) -> MakeSeries:
         raise MetricsOff

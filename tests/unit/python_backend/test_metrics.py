@@ -27,9 +27,6 @@ class Recorder:
         self.unmakeable: set[str] = set()
         self.unwritable: set[str] = set()
 
-    def forget(self) -> None:
-        return None
-
     def create(self, family: Family) -> MakeSeries:
         if family.name in self.unmakeable:
             raise RuntimeError("no")
@@ -49,9 +46,6 @@ class Recorder:
 
 
 class Off:
-    def forget(self) -> None:
-        return None
-
     def create(self, family: Family) -> MakeSeries:
         raise MetricsOff
 
