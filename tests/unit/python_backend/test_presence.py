@@ -105,3 +105,16 @@ def test_a_process_ends_with_its_server() -> None:
     server.kill()
     assert model.wait(20) == -9
     server.communicate()
+
+
+def test_a_jump_of_the_wall_clock_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Presence(tmp_path, "vllm_lora", heartbeat=True)
+    monkeypatch.setattr(presence.time, "time", lambda: 1e12)
+    assert lost(tmp_path, boot()) == []
+    now_ns = presence.boottime_ns()
+    monkeypatch.setattr(presence, "boottime_ns", lambda: now_ns + int((SILENCE_S + 1) * 1e9))
+    assert [loss.model for loss in lost(tmp_path, boot())] == ["vllm_lora"]
+    record.beat()
+    assert lost(tmp_path, boot()) == []

@@ -84,3 +84,13 @@ def test_from_many_threads() -> None:
     by_name = {v.lora_id: v.int_id for v in found}
     assert all(v.int_id == by_name[v.lora_id] for v in found)
     assert sorted(by_name.values()) == list(range(1, 51))
+
+
+def test_an_old_version_does_not_take_its_successor_along() -> None:
+    versions = Versions()
+    old = versions.register("fin_risk_v1", "a" * 64, PATH)
+    assert versions.forget_idle(old)
+    new = versions.register("fin_risk_v1", "a" * 64, PATH)
+    # A second retirement of the old one, still under way.
+    assert versions.forget_idle(old)
+    assert versions.get("fin_risk_v1", "a" * 64) is new

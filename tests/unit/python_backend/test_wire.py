@@ -115,6 +115,8 @@ def test_a_doors_parameters_take_the_place_of_tritons() -> None:
         b'{"parameters": {}, "timeout_us": "x", "can_stream": true}',
         b"\xff",
         pytest.param(b'{"parameters": {}, "timeout_us": 1e999, "can_stream": true}'),
+        b'{"parameters": [[1, 2]], "timeout_us": 0, "can_stream": true}',
+        b'{"parameters": {}, "timeout_us": %d, "can_stream": true}' % 10**300,
         pytest.param(b"[" * 200_000, id="deep"),
     ],
 )

@@ -101,3 +101,29 @@ def test_a_version_that_came_back_is_kept() -> None:
     first = house.retired[0][0]
     assert house.shelf.release(first) is Released.ON_OFFER
     assert house.versions.get("fin_a_v1", A) is first
+
+
+def test_what_could_not_be_published_is_published_and_retired_later() -> None:
+    house = House()
+    house.shelf.update([ready("fin_a_v1", A)])
+    full = True
+
+    def publish(entries: dict[str, Entry]) -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+        house.published.append(entries)
+
+    house.shelf._publish = publish
+    with pytest.raises(OSError, match="space"):
+        house.shelf.update([ready("fin_a_v1", B)])
+    assert house.published[-1]["fin_a_v1"].digest == A
+    assert house.retired == []
+    with pytest.raises(OSError, match="space"):
+        house.shelf.catch_up()
+    full = False
+    house.shelf.catch_up()
+    assert house.published[-1]["fin_a_v1"].digest == B
+    assert [version.digest for version, _ in house.retired] == [A]
+    count = len(house.published)
+    house.shelf.catch_up()
+    assert len(house.published) == count

@@ -104,3 +104,18 @@ def test_the_next_start_removes_what_a_killed_server_left(root: Path, staged: Pa
     tier.open()
     assert not theirs.exists() and stranger.exists()
     tier.close()
+
+
+def test_two_servers_in_one_shared_memory_keep_apart(root: Path, staged: Path) -> None:
+    """Containers that share it may well have the same uid and pid."""
+    one, other = ShmTier(root), ShmTier(root)
+    one.open()
+    assert one.put(1, staged)
+    first = one.path(1)
+    other.open()
+    (staged / "adapter_model.safetensors").write_bytes(b"x" * 100)
+    assert other.put(1, staged)
+    assert first is not None and (first / "adapter_model.safetensors").read_bytes() == b"w" * 100
+    assert other.path(1) != first
+    one.close()
+    other.close()
