@@ -115,6 +115,9 @@ def _checked(name: str, value: Any) -> Any:
     elif name == "source":
         if not value or len(value) > _MAX_SOURCE or "\0" in value:
             raise InvalidArgument(name, f"must be 1 to {_MAX_SOURCE} characters without NUL")
+        if "://" in value and any(c in value for c in "@?#"):
+            # Before the command is written down: the audit is no place for a password.
+            raise InvalidArgument(name, "must hold no credentials, no query and no fragment")
     elif not _IDENTIFIER.fullmatch(value):
         raise InvalidArgument(name, "must be 1 to 64 of A-Z a-z 0-9 _ -")
     return value

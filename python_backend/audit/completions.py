@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from typing import Any
 
 from python_backend.audit.chain import safe_text
@@ -19,6 +20,8 @@ NOT_AUDITED = "the request cannot be audited."
 RETRY_S = 5
 #: Lines that wait to be written, at most; beyond, calls are refused or lines dropped (and counted).
 MAX_WAITING = 100_000
+#: Lines a second for calls without a ticket.
+STRANGERS_PER_S = 20
 
 
 def record_of(completion: Completion) -> dict[str, Any]:
@@ -58,6 +61,9 @@ class AuditSink:
         #: Lines that were lost since the start.
         self.lost = 0
         self._broken = False
+        #: Refused calls without a ticket and without a line; the next such line has the count.
+        self.withheld = 0
+        self._second, self._strangers = 0, 0
         self._thread = threading.Thread(target=self._run, name="completions", daemon=True)
         self._thread.start()
 
@@ -76,16 +82,37 @@ class AuditSink:
             raise Unavailable(NOT_AUDITED, retry_after=RETRY_S)
 
     def record(self, completion: Completion) -> None:
-        """Queues the line."""
+        """Queues the line.
+
+        Whoever has no ticket is nobody: such calls get a few lines a second and a count, or a flood
+        of them would push everybody else's lines out of the files and the queue.
+        """
+        if completion.ticket is None and not self._has_room_for_a_stranger():
+            self.withheld += 1
+            return
         if self._queue.qsize() >= MAX_WAITING and not self._strict:
             self.lost += 1
             return
         self._queue.put(completion)
 
+    def _has_room_for_a_stranger(self) -> bool:
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._strangers = second, 0
+        self._strangers += 1
+        return self._strangers <= STRANGERS_PER_S
+
+    def _record_of(self, completion: Completion) -> dict[str, Any]:
+        record = record_of(completion)
+        if completion.ticket is None:
+            withheld, self.withheld = self.withheld, 0
+            record["withheld"] = withheld
+        return record
+
     def _run(self) -> None:
         while (completion := self._queue.get()) is not None:
             try:
-                self._writer.write(record_of(completion))
+                self._writer.write(self._record_of(completion))
             except AuditError as error:
                 self.lost += 1
                 if not self._broken:

@@ -120,3 +120,24 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bo
     audit.close()
     assert [line["event"] for line in lines(tmp_path)] == ["recovered", "completion"]
     assert lines(tmp_path)[0]["lost"] == 1
+
+
+def test_strangers_get_a_few_lines_a_second_and_a_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    audit = sink(tmp_path)
+    refused = Completion(None, "unauthenticated", "ticket", "", (), 0, 0, 0.0, None)
+    for _ in range(1000):
+        audit.record(refused)
+    now_s = 101.0
+    audit.record(refused)
+    for _ in range(30):
+        audit.record(Completion(TICKET, "ok", "", "base", ("stop",), 1, 1, 0.1, 0.1))
+    audit.close()
+    written = lines(tmp_path)
+    strangers = [line for line in written if "uid" not in line and "withheld" in line]
+    assert len(strangers) == 21
+    assert sum(line["withheld"] for line in strangers) == 980
+    assert sum(line.get("uid") == "u1" for line in written) == 30
