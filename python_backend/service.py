@@ -174,7 +174,10 @@ class GenerateService:
             responder.accept()
         self._running[ticket.uid] = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            command = Command.from_json(call.request.decode("utf-8"))
+            try:
+                command = Command.from_json(call.request.decode("utf-8"))
+            except (ValueError, TypeError):
+                raise tickets.InvalidTicket("not a command") from None
             result = await self.desk.answer(command, ticket)
         finally:
             del self._running[ticket.uid]
