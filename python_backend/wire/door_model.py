@@ -1,4 +1,4 @@
-"""The Triton model of a BLS door: the same class for both doors."""
+"""The Triton model of a BLS door: one class for the callers' doors and for the operators'."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from python_backend.wire import bls, logs
 
 
 class DoorModel:
-    """One door; a model's socket says whether it can send more than one response."""
+    """One door; a model's socket says whether it can send more than one response.
 
-    can_stream: ClassVar[bool]
+    The operators' door has another backend, and an ``initialize`` of its own.
+    """
+
+    can_stream: ClassVar[bool] = False
 
     def initialize(self, args: dict[str, str]) -> None:
         """Reads the settings."""

@@ -1,7 +1,6 @@
 """Triton's socket for operators; what is decided is in ``ensemble.admin``."""
 
 import locale
-from typing import Any
 
 # The stub starts in the C locale, in which reading UTF-8 files fails.
 locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
@@ -12,9 +11,10 @@ from python_backend.doors import Door  # noqa: E402
 from python_backend.presence import Watch, announce  # noqa: E402
 from python_backend.wire import bls, logs  # noqa: E402
 from python_backend.wire.admin import AdminBackend  # noqa: E402
+from python_backend.wire.door_model import DoorModel  # noqa: E402
 
 
-class TritonPythonModel:
+class TritonPythonModel(DoorModel):
     """The operators' door."""
 
     def initialize(self, args: dict[str, str]) -> None:
@@ -26,17 +26,7 @@ class TritonPythonModel:
         self._door = Door(AdminBackend(self._server.decide), config.doors, watch.lost)
         self._presence = announce(config.run_dir, args["model_name"])
 
-    def execute(self, requests: list[Any]) -> None:
-        """Starts each call on a thread of its own and returns at once."""
-        for request in requests:
-            self._door.submit(request, bls.TritonCaller(request))
-
-    def is_ready(self) -> bool:
-        """Whether the engine lives. Newer Triton asks; 24.10 does not."""
-        return self._door.ready
-
     def finalize(self) -> None:
         """Ends what is in flight, then the audit in order."""
-        self._presence.withdraw()
-        self._door.stop()
+        super().finalize()
         self._server.close()
