@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 TYPED := $(wildcard ensemble python_backend tools)
 MODELS := $(wildcard model_repository/*/1/model.py)
 
-.PHONY: help setup demo serve check test test-families test-compat clean
+.PHONY: help setup demo serve check test fuzz test-families test-compat clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ check: setup ## lint, format, types
 
 test: check demo ## everything: checks, unit, contract, a real server
 	$(RUN) -m pytest -m "not thorough" $(ARGS)
+
+fuzz: setup ## the property tests with new examples each time (`make test` draws the same ones)
+	$(RUN) -m pytest -m hypothesis --hypothesis-profile=fuzz tests/unit $(ARGS)
 
 test-families: setup ## every model family through a real engine (minutes)
 	$(RUN) -m pytest -m families tests/families $(ARGS)

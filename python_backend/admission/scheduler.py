@@ -84,12 +84,36 @@ class Scheduler(Accounts):
                 # It may not take the slot that was emptied for it: what is to be emptied is then
                 # planned anew, or waiters for that adapter would wait for nothing.
                 self._next_plan = 0
-                return min(first, key=_held_then_age)[2]
+                return self._older(waiting, min(first, key=_held_then_age)[2])
         if self.admissions >= self._next_plan:
             # Not each time: with many adapters waiting it would cost more than all the rest.
             self._next_plan = self.admissions + 1 + self.limits.seats // 4
             self._plan_emptying(waiting, now_s)
         return None
+
+    def _older(self, waiting: list[Department], chosen: Request) -> Request:
+        """``chosen``, or an overdue request that needs no slot and has the better claim.
+
+        Better is older, of a department that has had no more. Without this, requests for base
+        starve where those that need a slot are overdue at once (``patience`` of 0).
+        """
+        most = self._departments[chosen.department].counter
+        in_flight = [a for a in self.slots.resident() if self.slots.is_in_flight(a)]
+        for department in waiting:
+            if department.counter > most:
+                continue
+            for adapter in (None, *in_flight):
+                head = department.head(adapter)
+                if (
+                    head is not None
+                    and head.arrival < chosen.arrival
+                    and adapter not in self.slots.emptying
+                    and self.overdue(head)
+                    and department.has_concurrency(head.seats)
+                    and self._fits(department, head)
+                ):
+                    chosen = head
+        return chosen
 
     def _plan_emptying(self, waiting: list[Department], now_s: float) -> None:
         """Has as many slots emptied as overdue requests wait for one, as far as they may."""

@@ -147,3 +147,16 @@ def test_service_follows_the_weights(seats: int, weights: list[float], lengths: 
         world.step()
         had = [world.service[name] / shares[name].weight for name in names]
         assert max(had) - min(had) <= bound
+
+
+def test_base_is_served_between_adapters_that_are_overdue_at_once() -> None:
+    """One seat and no patience: each request for an adapter is overdue when it arrives."""
+    world = World(Limits(1, 1, reserve_seats=0, reserve_slots=0, patience=0))
+    world.on_end = lambda r: world.send(r.department, r.adapter, length=world.lengths[r])
+    world.send("fin", None, length=1)
+    world.send("svc", 1, length=1)
+    world.run(40)
+    assert {name: [r.department for r in world.entered].count(name) for name in ("fin", "svc")} == {
+        "fin": 20,
+        "svc": 20,
+    }
