@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from python_backend.admission.limits import Limits, fitting_patience
@@ -27,6 +29,9 @@ class AdmissionSettings(BaseModel):
     #: How late a request for an adapter without a slot may become because requests that need no
     #: switch are let pass, in admissions.
     affinity: int = 0
+    #: How many times the steady rate of admissions may enter with one step while a department has
+    #: one request at most, so that it meets no long step; None for no limit.
+    burst: float | None = Field(default=2.0, ge=1, allow_inf_nan=False)
     #: Sequences of one department in the engine and in front of it; beyond, ``overloaded``.
     max_pending_per_department: int = Field(default=1024, gt=0)
     #: Prompt tokens in the engine and in front of it; beyond, ``overloaded``.
@@ -43,6 +48,7 @@ class AdmissionSettings(BaseModel):
             reserve_slots=self.reserve_slots,
             patience=fitting_patience(seats, slots) if self.patience is None else self.patience,
             affinity=self.affinity,
+            burst=math.inf if self.burst is None else self.burst,
             memory_s=self.memory_s,
             max_pending=max_pending,
             max_pending_per_department=self.max_pending_per_department,

@@ -124,7 +124,7 @@ class EngineServer:
         keeper = Keeper(config, store, info, self._loop, boot_id=boot_id, listed=listed)
         self._keeper = keeper
         entries = keeper.open()
-        admission = self._new_admission(info, metrics)
+        admission = self._new_admission(engine, info, metrics)
         workers = arguments.workers(engine_args)
         watched = Observation(
             config.breakers, config.run_dir, workers, store, keeper, metrics, admission
@@ -165,7 +165,9 @@ class EngineServer:
         if info.missing:
             log.warning("this vLLM lacks %s: public calls only", ", ".join(info.missing))
 
-    def _new_admission(self, info: EngineInfo, metrics: Metrics) -> Admission:
+    def _new_admission(
+        self, engine: AsyncLLMEngine, info: EngineInfo, metrics: Metrics
+    ) -> Admission:
         config = self._settings
         limits = config.admission.limits(
             seats=max(1, info.max_num_seqs - config.admission.reserve_seats),
@@ -173,6 +175,7 @@ class EngineServer:
             max_pending=config.limits.max_pending,
         )
         admission = Admission(limits)
+        engine.on_step = admission.stepped
         metrics.declare(gauges.FAMILIES)
         gauges.Gauges(admission, metrics.put)
         self._followers = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from python_backend.admission.department import OUTPUT_COST, Department, Request
@@ -9,6 +10,10 @@ from python_backend.admission.limits import Limits, Share
 from python_backend.admission.slots import Slots
 
 _DEFAULT = Share()
+#: A step that has not ended after so long is taken for one whose end we were not told of.
+_LONGEST_STEP_S = 1.0
+#: Weight of the newest answer in the mean length of all.
+_NEWEST = 0.02
 
 
 class Accounts:
@@ -20,6 +25,12 @@ class Accounts:
         #: Requests admitted so far.
         self.admissions = 0
         self.queued = self.in_engine = 0
+        #: Sequences that have entered since the last step ended, and since when.
+        self._entered, self._entered_s = 0, 0.0
+        #: Mean length of an answer, tokens; None until one has ended.
+        self._mean_output: float | None = None
+        #: Whether somebody waits only for the next step.
+        self.held = False
         self._shares = dict(shares or {})
         self._departments: dict[str, Department] = {}
         self._arrivals = 0
@@ -91,6 +102,7 @@ class Accounts:
             if request.produced:
                 self._settle(request)
                 department.learn(request)
+                self._learn(request.produced / request.seats)
             self.in_engine -= request.seats
             department.in_engine -= request.seats
             department.running[request.adapter] -= 1
@@ -99,6 +111,28 @@ class Accounts:
         department.seen_s = now_s
         if not department.active:
             self._forget(now_s)
+
+    def stepped(self) -> bool:
+        """A step of the engine has ended; whether somebody has been waiting for that."""
+        held, self.held = self.held, False
+        self._entered = 0
+        return held
+
+    def _pacing(self, now_s: float) -> bool:
+        """Whether as many have entered as should with one step while a light one is about."""
+        if not self._entered or self._mean_output is None or self.limits.burst == math.inf:
+            return False
+        if not self.in_engine or now_s - self._entered_s > _LONGEST_STEP_S:
+            # Nobody is there whose step would end, or we were not told of its end.
+            self._entered = 0
+            return False
+        steady = self.limits.seats / max(1.0, self._mean_output)
+        full = self._entered >= max(1, int(self.limits.burst * steady))
+        return full and self._light(now_s)
+
+    def _learn(self, length: float) -> None:
+        old = self._mean_output
+        self._mean_output = length if old is None else old + _NEWEST * (length - old)
 
     def overdue(self, request: Request) -> bool:
         """Whether more have passed a waiting request than patience allows."""
@@ -119,6 +153,9 @@ class Accounts:
         request.expected = department.expected_output(request)
         request.charged = request.tokens + OUTPUT_COST * request.expected
         department.charge(request.charged)
+        if not self._entered:
+            self._entered_s = now_s
+        self._entered += request.seats
         self.in_engine += request.seats
         department.in_engine += request.seats
         department.running[request.adapter] += 1
@@ -147,7 +184,14 @@ class Accounts:
     def _expected(self, now_s: float) -> bool:
         """Whether a department with nothing in the engine may come for a slot."""
         since = now_s - self.limits.memory_s
-        return any(d.adapter_seen_s > since and not d.in_engine for d in self.departments())
+        return any(d.adapter_seen_s > since and not d.in_engine for d in self._departments.values())
+
+    def _light(self, now_s: float) -> bool:
+        """Whether a department with one request at most is here, or was lately."""
+        since = now_s - self.limits.memory_s
+        return any(
+            d.in_engine + d.queued <= 1 and d.seen_s > since for d in self._departments.values()
+        )
 
     def _forget(self, now_s: float) -> None:
         since = now_s - self.limits.memory_s

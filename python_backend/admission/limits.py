@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,14 @@ class Limits:
         affinity: how late a request may become because others that need no switch are let pass
             although there is a slot for it, in admissions; may be negative. What it saves in
             switches it costs in waiting.
+        burst: how many times the steady rate of admissions (``seats`` over the mean length of an
+            answer) may enter with one step. Answers that began together end together; were their
+            successors all to begin together again, that step would be a long one for everybody
+            (after Sarathi-Serve, "Taming Throughput-Latency Tradeoff in LLM Inference": prefills
+            are spread so that no step is much longer than the others). Holds only while a
+            department that was here within ``memory_s`` has one request at most, and never for
+            one with nothing in the engine: the others gain nothing by it, and where slots are
+            scarce, streams that end together leave theirs together.
         memory_s: how long a department that has gone is expected back, seconds.
         max_pending: sequences that wait or run, of all departments.
         max_pending_per_department: the same, of one.
@@ -52,6 +61,7 @@ class Limits:
     reserve_slots: int = 1
     patience: int = 16
     affinity: int = 0
+    burst: float = math.inf
     memory_s: float = 600.0
     max_pending: int = 2048
     max_pending_per_department: int = 1024

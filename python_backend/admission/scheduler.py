@@ -43,7 +43,15 @@ class Scheduler(Accounts):
         if self.in_engine >= self.limits.seats and all(d.in_engine for d in waiting):
             return None
         waiting.sort(key=lambda d: (d.counter, d.in_engine))
-        request = self._by_age(waiting, now_s) or self._by_turn(waiting, now_s)
+        paced = self._pacing(now_s)
+        if paced:
+            self.held = True
+            waiting = [d for d in waiting if not d.in_engine]
+        request = self._by_age(waiting, now_s)
+        if request is None:
+            if not paced:
+                self._have_emptied(waiting, now_s)
+            request = self._by_turn(waiting, now_s)
         if request is not None:
             self._enter(request, now_s)
         return request
@@ -72,24 +80,30 @@ class Scheduler(Accounts):
         return found
 
     def _by_age(self, waiting: list[Department], now_s: float) -> Request | None:
-        """The overdue request that a free slot goes to; else has slots emptied for them."""
-        if self.slots.free:
-            first = [
-                (department.slots_for_weight, head.arrival, head)
-                for department in waiting
-                for head in self._overdue(department, 1)
-                if self._fits(department, head) and self._free_slots(department, now_s) > 0
-            ]
-            if first:
-                # It may not take the slot that was emptied for it: what is to be emptied is then
-                # planned anew, or waiters for that adapter would wait for nothing.
-                self._next_plan = 0
-                return self._older(waiting, min(first, key=_held_then_age)[2])
+        """The overdue request that a free slot goes to."""
+        if not self.slots.free:
+            return None
+        first = [
+            (department.slots_for_weight, head.arrival, head)
+            for department in waiting
+            for head in self._overdue(department, 1)
+            if self._fits(department, head) and self._free_slots(department, now_s) > 0
+        ]
+        if not first:
+            return None
+        # It may not take the slot that was emptied for it: what is to be emptied is then planned
+        # anew, or waiters for that adapter would wait for nothing.
+        self._next_plan = 0
+        return self._older(waiting, min(first, key=_held_then_age)[2])
+
+    def _have_emptied(self, waiting: list[Department], now_s: float) -> None:
+        """Plans slots for the overdue.
+
+        Not each time: with many adapters waiting it would cost more than all the rest.
+        """
         if self.admissions >= self._next_plan:
-            # Not each time: with many adapters waiting it would cost more than all the rest.
             self._next_plan = self.admissions + 1 + self.limits.seats // 4
             self._plan_emptying(waiting, now_s)
-        return None
 
     def _older(self, waiting: list[Department], chosen: Request) -> Request:
         """``chosen``, or an overdue request that needs no slot and has the better claim.
@@ -157,8 +171,8 @@ class Scheduler(Accounts):
                 continue
             if self._fits(department, request):
                 return request
-            if self.overdue(request):
-                return None  # Several seats at once: they are saved up for it.
+            if request.seats > 1 and self.overdue(request):
+                return None  # They are saved up for it; one seat alone is only waited for.
         return None
 
     def _of(self, department: Department, usable: list[int], may_take: bool) -> Request | None:

@@ -133,6 +133,11 @@ class Admission:
         # Cancelled here, it leaves through the place, whether or not its turn has come.
         await turn
 
+    def stepped(self) -> None:
+        """The engine has ended a step; on the loop."""
+        if self.scheduler.stepped():
+            self._pump_soon()
+
     def _give_back(self, place: Place) -> None:
         self.bounds.remove_tokens(place.counted)
         request = place.request

@@ -21,7 +21,7 @@ from python_backend.engine.arguments import EngineStartError
 from python_backend.engine.base import EngineInfo, Job, Step, Version
 from python_backend.engine.board import Board
 from python_backend.engine.loading import Loading
-from python_backend.engine.watch import CorruptionWatch, FailureFlag
+from python_backend.engine.watch import FailureFlag, StepWatch
 from python_backend.errors import AdapterFailed, InvalidArgument, Unavailable
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,12 @@ class AsyncLLMEngine:
     ) -> None:
         self._arguments = arguments
         self._flag_path = flag_path
-        self._stat_loggers = [CorruptionWatch(self._corrupted), *stat_loggers]
+        self._stat_loggers = [
+            StepWatch(lambda: self.on_step(), self._corrupted),
+            *stat_loggers,
+        ]
+        #: Called on the event loop when a step has ended; what it raises is logged.
+        self.on_step: Callable[[], None] = lambda: None
         self._llm: Any = None
         self._tokenizer: Any = None
         # One thread: a fast tokenizer is not safe to call from two at once.

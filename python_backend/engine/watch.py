@@ -39,20 +39,21 @@ class FailureFlag:
         return bytes(self._map)
 
 
-class CorruptionWatch:
-    """A vLLM stat logger that notices requests whose logits held NaN.
+class StepWatch:
+    """A vLLM stat logger that tells of every step, and of requests whose logits held NaN.
 
-    vLLM counts them where ``VLLM_COMPUTE_NANS_IN_LOGITS`` is set. A raise in a stat logger would
+    vLLM counts these where ``VLLM_COMPUTE_NANS_IN_LOGITS`` is set. A raise in a stat logger would
     end the engine's front end, so nothing here raises.
 
     Args:
-        found: called on the event loop with the uids of requests that ended corrupted.
+        stepped: called on the event loop when a step has ended.
+        corrupted: called there with the uids of requests that ended corrupted.
     """
 
-    def __init__(self, found: Callable[[set[str]], None]) -> None:
-        self._found = found
+    def __init__(self, stepped: Callable[[], None], corrupted: Callable[[set[str]], None]) -> None:
+        self._stepped, self._corrupted = stepped, corrupted
 
-    def __call__(self, vllm_config: Any, engine_index: int = 0) -> CorruptionWatch:
+    def __call__(self, vllm_config: Any, engine_index: int = 0) -> StepWatch:
         """The factory call that vLLM makes for each engine."""
         return self
 
@@ -65,6 +66,7 @@ class CorruptionWatch:
     ) -> None:
         """Looks at the requests that ended in this step."""
         try:
+            self._stepped()
             if iteration_stats is None or not iteration_stats.finished_requests:
                 return
             uids = {
@@ -73,9 +75,9 @@ class CorruptionWatch:
                 if request.is_corrupted
             }
             if uids:
-                self._found(uids)
+                self._corrupted(uids)
         except Exception:
-            log.exception("the corruption watch failed")
+            log.exception("the watch over the engine's steps failed")
 
     def log_engine_initialized(self) -> None:
         """Part of vLLM's interface."""

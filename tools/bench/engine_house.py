@@ -109,6 +109,7 @@ class EngineHouse:
         else:
             limits = AdmissionSettings().limits(seats=SEATS, slots=SLOTS, max_pending=2048)
         admission = Admission(limits, shares)
+        self.engine.on_step = admission.stepped
         service = GenerateService(
             self.engine, self.info, self._versions, admission, key=_KEY, boot_id=_BOOT
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +34,7 @@ def command(
     cv: Annotated[float, typer.Option(min=1e-3, help="Burstiness; 1 is Poisson.")] = 1.0,
     weights: Annotated[str, typer.Option(help="Of d0, d1, …: 3,1,1")] = "",
     patience: Annotated[int, typer.Option(help="-1: what suits seats and slots.")] = -1,
+    burst: Annotated[float, typer.Option(min=0, help="0: no limit.")] = 2.0,
     affinity: int = 0,
     reserve_seats: Annotated[int, typer.Option(min=0)] = 1,
     reserve_slots: Annotated[int, typer.Option(min=0)] = 1,
@@ -71,6 +73,7 @@ def command(
         reserve_slots=reserve_slots,
         affinity=affinity,
         patience=fitting_patience(seats, slots) if patience < 0 else patience,
+        burst=burst or math.inf,
     )
     numbers = [float(text) for text in weights.split(",") if text]
     shares = {f"d{number}": Share(weight) for number, weight in enumerate(numbers)}

@@ -51,6 +51,13 @@ class Chooser(Protocol):
     def leave(self, request: Request, now_s: float) -> None:
         """A request ends."""
 
+    @property
+    def held(self) -> bool:
+        """Whether somebody waits only for the next step."""
+
+    def stepped(self) -> bool:
+        """A step has ended; what ``held`` was."""
+
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Job:
@@ -125,10 +132,13 @@ def simulate(
                 heapq.heappush(running, (step - 1 + job.output, arrivals, request, job, now))
         else:
             steps = running[0][0] - step
-            if next_s != math.inf:
+            if chooser.held:
+                steps = 1
+            elif next_s != math.inf:
                 steps = max(1, min(steps, math.ceil((next_s - now) / each)))
             now += each * steps
             step += steps
+        chooser.stepped()
         while running and running[0][0] <= step:
             _, _, request, job, first_s = heapq.heappop(running)
             request.produced = job.output

@@ -23,6 +23,15 @@ class FirstCome:
         """How often an adapter took another one's slot."""
         return self._slots.switches
 
+    @property
+    def held(self) -> bool:
+        """Nobody ever waits for a step to end."""
+        return False
+
+    def stepped(self) -> bool:
+        """A step has ended."""
+        return False
+
     def enqueue(self, request: Request, now_s: float) -> None:
         """A request begins to wait."""
         self._arrivals += 1

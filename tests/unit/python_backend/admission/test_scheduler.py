@@ -207,3 +207,19 @@ def test_what_comes_next_is_known() -> None:
         world.send("fin", adapter)
     world.admit()
     assert world.scheduler.next_adapters(2) == [2, 3]
+
+
+def test_the_reserve_is_not_closed_by_an_overdue_request_of_another_department() -> None:
+    """Not even where the newcomer's department has had a little more by then."""
+    world = World(limits(seats=2, slots=3, reserve_seats=1, patience=1))
+    world.send("svc", 9, length=9)
+    world.run(10)
+    for _ in range(8):
+        world.send("fin", 1, length=20)
+    for _ in range(3):
+        world.send("qa", length=1)
+        world.run(1)
+    fin, svc = world.scheduler.department("fin"), world.scheduler.department("svc")
+    svc.counter = fin.counter + 1
+    newcomer = world.send("svc", 9)
+    assert world.admit() == [newcomer]

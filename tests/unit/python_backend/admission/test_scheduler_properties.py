@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +23,7 @@ limits = st.builds(
     reserve_slots=st.integers(0, 2),
     patience=st.integers(0, 8),
     affinity=st.integers(-4, 8),
+    burst=st.sampled_from([math.inf, 1.0, 2.0]),
     memory_s=st.sampled_from([0.0, 5.0, 600.0]),
 )
 sent = st.tuples(
@@ -56,7 +60,7 @@ def test_no_seat_is_idle_that_somebody_could_take(
     limits: Limits, requests: list[tuple[str, int | None, int]]
 ) -> None:
     """Apart from the reserve, and from a slot that is being emptied for one who is overdue."""
-    world = World(limits)
+    world = World(dataclasses.replace(limits, burst=math.inf))
     for department, adapter, length in requests:
         world.send(department, adapter, length=length)
         world.admit()

@@ -64,6 +64,7 @@ class World:
     def step(self) -> list[Request]:
         """One step of the engine; returns what ended with it."""
         self.now_s += 1
+        self.scheduler.stepped()
         ended = []
         for request in list(self.running):
             self.running[request] -= 1
