@@ -24,7 +24,8 @@ from python_backend.adapters.target import Target
 from python_backend.adapters.validation import ValidatedAdapter
 from python_backend.adapters.weights import WEIGHTS_FILE
 
-_TEMPORARY = ".tmp-"
+#: What the names of unfinished copies begin with.
+TEMPORARY = ".tmp-"
 _BLOCK_BYTES = 1 << 20
 
 
@@ -74,7 +75,7 @@ def clean(staged_root: Path) -> int:
 
     For the start of the one process that owns ``staged_root``. What cannot be removed stays.
     """
-    left = [path for path in staged_root.glob(f"{_TEMPORARY}*") if not path.is_symlink()]
+    left = [path for path in staged_root.glob(f"{TEMPORARY}*") if not path.is_symlink()]
     for path in left:
         discard(path)
     return len(left)
@@ -128,7 +129,7 @@ def _digest(config: bytes, size_bytes: int, sha256: bytes) -> str:
 
 def _copy(files: SourceFiles, staged_root: Path, target: Target, signed: str) -> StagedAdapter:
     """The new copy; ``signed`` is the digest that a signature vouches for, or empty."""
-    temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=staged_root))
+    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=staged_root))
     try:
         size_bytes, sha256 = 0, hashlib.sha256()
         with open(temporary / WEIGHTS_FILE, "xb", buffering=0) as copy:
@@ -238,7 +239,7 @@ def hide(folder: Path) -> Path:
     Raises:
         OSError: it is not there, or cannot be moved.
     """
-    hidden = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder.parent))
+    hidden = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
     try:
         # A rename onto an empty folder replaces it.
         os.rename(folder, hidden)
@@ -250,7 +251,7 @@ def hide(folder: Path) -> Path:
 
 def discard(folder: Path) -> None:
     """Removes a folder of ours, hidden first so that nobody sees half of it."""
-    if not folder.name.startswith(_TEMPORARY):
+    if not folder.name.startswith(TEMPORARY):
         folder = hide(folder)
     if folder.is_dir():
         folder.chmod(0o700)

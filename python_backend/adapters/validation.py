@@ -7,14 +7,12 @@ tensor must match a module of the engine, in both shapes, with its pair, in fini
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import io
 import os
-import re
 from typing import Any, BinaryIO, NoReturn
 
-from python_backend.adapters import peft_config, weights
+from python_backend.adapters import canonical, peft_config, weights
 from python_backend.adapters.peft_config import PeftConfig
 from python_backend.adapters.rejection import AdapterRejected, Reason, shown
 from python_backend.adapters.target import ModuleShape, Target
@@ -53,7 +51,7 @@ class ValidatedAdapter:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Half:
+class Half:
     """A tensor's place: side A or B of the module that the file calls ``path``."""
 
     tensor: Tensor
@@ -89,7 +87,7 @@ def validate(
             f"{WEIGHTS_FILE}: {size_bytes} bytes; adapters.max_file_bytes allows {max_file_bytes}.",
         )
     tensors = weights.read_header(file, size_bytes)
-    halves = [_place(tensor, target) for tensor in tensors]
+    halves = [place(tensor, target) for tensor in tensors]
     _check_pairs(halves, target)
     paths = list(dict.fromkeys(half.path for half in halves))
     known = peft.ranks_and_scalings(paths)
@@ -102,7 +100,7 @@ def validate(
     return ValidatedAdapter(
         rank=max(ranks.values()),
         size_bytes=size_bytes,
-        config=_canonical(peft, ranks, {path: entry[1] for path, entry in known.items()}),
+        config=canonical.config(peft, ranks, {path: entry[1] for path, entry in known.items()}),
         tensors=tuple(tensor.name for tensor in tensors),
         modules=ranks,
     )
@@ -112,8 +110,12 @@ def _reject(reason: Reason, tensor: Tensor, problem: str) -> NoReturn:
     raise AdapterRejected(reason, f"{WEIGHTS_FILE}: tensor {shown(tensor.name)} {problem}.")
 
 
-def _place(tensor: Tensor, target: Target) -> _Half:
-    """Where ``tensor`` belongs in the engine's model."""
+def place(tensor: Tensor, target: Target) -> Half:
+    """Where ``tensor`` belongs in the engine's model.
+
+    Raises:
+        AdapterRejected: nowhere.
+    """
     suffix = next((known for known in _SUFFIXES if tensor.name.endswith(known)), None)
     if suffix is None:
         _reject(
@@ -142,12 +144,12 @@ def _place(tensor: Tensor, target: Target) -> _Half:
         )
     if embedded != (shape.kind == "embedding"):
         _reject(Reason.UNKNOWN_MODULE, tensor, f"is named wrongly for a layer of kind {shape.kind}")
-    return _Half(tensor, path, side, shape)
+    return Half(tensor, path, side, shape)
 
 
-def _check_pairs(halves: list[_Half], target: Target) -> None:
+def _check_pairs(halves: list[Half], target: Target) -> None:
     """Every module has exactly one A and one B."""
-    seen: dict[tuple[str, str], _Half] = {}
+    seen: dict[tuple[str, str], Half] = {}
     for half in halves:
         place = (target.module_path(half.path), half.side)
         if place in seen:
@@ -160,7 +162,7 @@ def _check_pairs(halves: list[_Half], target: Target) -> None:
             _reject(Reason.HALF_PAIR, half.tensor, f"has no lora_{other} beside it; save again")
 
 
-def _check_shape(half: _Half, rank: int) -> None:
+def _check_shape(half: Half, rank: int) -> None:
     shape, layer = half.tensor.shape, half.shape
     expected = (rank, layer.in_features) if half.side == "A" else (layer.out_features, rank)
     if shape == expected:
@@ -187,7 +189,7 @@ def _check_one_scaling(peft: PeftConfig, known: dict[str, tuple[int, float, floa
             )
 
 
-def _check_values(file: BinaryIO, halves: list[_Half], scalings: dict[str, float]) -> None:
+def _check_values(file: BinaryIO, halves: list[Half], scalings: dict[str, float]) -> None:
     by_name = {half.tensor.name: half for half in halves}
     for tensor, largest in weights.largest_values(file, [half.tensor for half in halves]):
         if largest != largest:  # NaN stands for NaN and Inf
@@ -205,35 +207,3 @@ def _check_values(file: BinaryIO, halves: list[_Half], scalings: dict[str, float
                 f"holds a value of magnitude {largest:.3g}, beyond {bound:.6g}: it would overflow "
                 "in half precision",
             )
-
-
-def _canonical(peft: PeftConfig, ranks: dict[str, int], alphas: dict[str, float]) -> dict[str, Any]:
-    """What the engine needs to know, with the patterns resolved to exact module paths.
-
-    An expression of the file would be evaluated by the engine, inside its step.
-    """
-    return {
-        "peft_type": "LORA",
-        "r": peft.r,
-        "lora_alpha": _number(peft.lora_alpha),
-        "target_modules": sorted({path.rpartition(".")[2] for path in ranks}),
-        "bias": "none",
-        "use_rslora": peft.use_rslora,
-        "rank_pattern": _exact({p: r for p, r in ranks.items() if r != peft.r}),
-        "alpha_pattern": _exact({p: a for p, a in alphas.items() if a != peft.lora_alpha}),
-        "task_type": "CAUSAL_LM",
-        "inference_mode": True,
-    }
-
-
-def _number(value: float) -> float:
-    """``value`` as PEFT writes it: without a point where it is whole."""
-    return int(value) if value == int(value) else value
-
-
-def _exact(values: dict[str, float]) -> dict[str, float]:
-    """A pattern per distinct value: one for each path would make vLLM's matching quadratic."""
-    groups: dict[float, list[str]] = collections.defaultdict(list)
-    for path, value in sorted(values.items()):
-        groups[value].append(re.escape(path))
-    return {f"^(?:{'|'.join(paths)})": _number(value) for value, paths in groups.items()}

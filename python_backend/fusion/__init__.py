@@ -1,0 +1,1 @@
+"""Several adapters in one answer."""
