@@ -47,6 +47,8 @@ def record_of(
         "prompt_sha256": trace.prompt_sha256 or _raw_prompt_sha256(raw),
         "deadline_s": round(trace.deadline_s, 3),
     }
+    if trace.mode:
+        record["mode"] = trace.mode
     if control != "strict":
         record["control"] = control
         record["overlooked"] = trace.overlooked

@@ -20,9 +20,11 @@ class Trace:
     identity: Identity | None = None
     #: The names of adapters as the caller wrote them; None until they have been read.
     asked: list[Any] | None = None
-    #: The lora_id (or ``base``) they stand for.
+    #: The lora_id (or ``base``, or the mixture) they stand for.
     resolved: str = ""
     parts: tuple[Part, ...] = ()
+    #: How they are mixed; empty where nothing is.
+    mode: str = ""
     uid: str = ""
     prompt_sha256: str = ""
     deadline_s: float = 0.0

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 
-from ensemble import chat, sampling
+from ensemble import chat, fusing, modes, sampling
 from ensemble.access import Policy
 from ensemble.audit import GateAudit
 from ensemble.enforcement import Enforcement, Trace
@@ -67,7 +67,7 @@ class Gate:
         self._enforcement = Enforcement.of(settings.access, settings.aliases)
         self._seen: Mapping[str, Route] = settings.aliases
         self._wall_clock = wall_clock
-        self._limits = settings.limits
+        self._limits, self._fusion = settings.limits, settings.fusion
         self._policy_source = policy_source
         self._snapshots = snapshots
         self._key = key
@@ -125,6 +125,7 @@ class Gate:
         snapshot = self._snapshots.current(now_s)
         prompt = self._prompt(raw, snapshot.model_dir)
         given, lora_name = sampling.requested(raw)
+        wish = modes.weighted(fusing.read(raw.fusion, self._fusion))
         trace.prompt_sha256 = sha256_hex(prompt.encode("utf-8"))
         uid = secrets.token_hex(16)
         trace.parts = route(
@@ -136,6 +137,8 @@ class Gate:
             aliases=Chosen(snapshot.aliases, uid),
             enforcement=self._enforced(snapshot.aliases),
             trace=trace,
+            wish=wish,
+            bounds=self._fusion,
         )
         request = EngineRequest(
             sampling=sampling.canonical(given, self._limits),
@@ -143,6 +146,7 @@ class Gate:
             prepend_prompt=_prepend_prompt(raw),
             special_tokens=raw.messages is None,
             returns=tuple(sorted(raw.returns)),
+            fusion=trace.mode,
         ).to_json()
         trace.deadline_s = sampling.deadline_s(raw, self._limits.deadline_s)
         deadline_ns = now_ns + int(trace.deadline_s * 1e9)

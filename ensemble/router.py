@@ -1,21 +1,27 @@
-"""Which adapter a request means, and whether its caller may have it."""
+"""Which adapters a request means, and whether its caller may have them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ensemble import parameters
 from ensemble.access import Policy, Principal
 from ensemble.enforcement import STRICT, Enforcement, Trace
+from ensemble.fusing import FIELD, WEIGHTS, Wish
 from python_backend.adapters import naming
-from python_backend.adapters.catalog import Snapshot, State
+from python_backend.adapters.catalog import Entry, Snapshot, State
 from python_backend.errors import AdapterFailed, InvalidArgument
+from python_backend.fusion import expression
+from python_backend.fusion.expression import Terms
+from python_backend.fusion_settings import FusionSettings
 from python_backend.messages import RawRequest
 from python_backend.ticket import Part
 
 #: Parameters that may name an adapter; ``x-lora-id`` is a forwarded header.
 _PARAMETERS = ("lora_id", "lora_name", "x-lora-id")
+_NO_WISH, _BOUNDS = Wish(), FusionSettings()
 _FAILED = "this adapter did not pass validation; its owner sees why in the catalog."
 
 
@@ -29,12 +35,15 @@ def route(
     aliases: Mapping[str, str],
     enforcement: Enforcement = STRICT,
     trace: Trace | None = None,
+    wish: Wish = _NO_WISH,
+    bounds: FusionSettings = _BOUNDS,
 ) -> tuple[Part, ...]:
-    """The adapter that the request means, empty for the base model.
+    """The adapters that the request means, with their weights; empty for the base model.
 
     Args:
         lora_name: what the sampling JSON says under that name, or None.
         trace: gets what was asked for and found, for the audit.
+        wish: what the input ``fusion`` says.
 
     Raises:
         InvalidArgument: a name is malformed or reserved, or two names disagree.
@@ -42,11 +51,9 @@ def route(
         AdapterFailed: the caller may use it, but it did not pass validation.
     """
     trace = Trace() if trace is None else trace
-    names_asked = asked(raw, lora_name)
-    trace.asked = [value for _, value in names_asked]
-    chosen: str | None = None
-    for field, value in names_asked:
-        resolved = _resolve(
+
+    def resolve(field: str, value: Any) -> str:
+        return _resolve(
             field,
             value,
             principal=principal,
@@ -54,31 +61,88 @@ def route(
             aliases=aliases,
             enforcement=enforcement,
         )
-        if chosen is not None and resolved != chosen:
-            raise InvalidArgument("lora_id", "lora_id, lora_name and x-lora-id must agree")
-        chosen = resolved
-    caller = "caller" in principal.roles
-    if chosen is None or chosen == naming.BASE:
-        trace.resolved = naming.BASE
-        enforcement.require(caller, "role", trace)
-        enforcement.require(policy.may_use_base(principal), "base_not_allowed", trace)
-        return ()
-    trace.resolved = chosen
+
+    chosen, trace.mode = _chosen(asked(raw, lora_name), wish, resolve, bounds, trace)
+    require_role = "caller" in principal.roles
+    if trace.mode:
+        trace.resolved = expression.text(chosen)
+    else:
+        trace.resolved = chosen[0][0] if chosen else naming.BASE
     # Everything is looked up before anything is refused: an adapter that is not there and one
     # that is somebody else's must not differ in what they cost.
-    allowed = policy.may_use(principal, chosen)
-    served = enforcement.serves(chosen)
-    entry = snapshot.entries.get(chosen)
-    state = None if entry is None else entry.state
-    enforcement.require(caller, "role", trace)
-    enforcement.require(allowed, "not_allowed", trace)
-    if not served:
-        raise enforcement.refusal("not_served")
-    if state is State.FAILED:
+    found = [
+        (policy.may_use(principal, name), enforcement.serves(name), snapshot.entries.get(name))
+        for name, _ in chosen
+    ]
+    enforcement.require(require_role, "role", trace)
+    if trace.mode:
+        enforcement.require(policy.may_fuse(principal), "fusion_not_allowed", trace)
+    if expression.base_share(chosen):
+        enforcement.require(policy.may_use_base(principal), "base_not_allowed", trace)
+    for allowed, _, _ in found:
+        enforcement.require(allowed, "not_allowed", trace)
+    for _, served, _ in found:
+        if not served:
+            raise enforcement.refusal("not_served")
+    entries = [_ready(entry, enforcement) for _, _, entry in found]
+    # What has no weight has no part; whether it may be used was asked all the same.
+    return tuple(
+        Part(name, entry.digest, weight)
+        for (name, weight), entry in zip(chosen, entries, strict=True)
+        if weight
+    )
+
+
+def _ready(entry: Entry | None, enforcement: Enforcement) -> Entry:
+    if entry is not None and entry.state is State.FAILED:
         raise AdapterFailed(_FAILED)
-    if entry is None or state is not State.READY:
+    if entry is None or entry.state is not State.READY:
         raise enforcement.refusal("unknown_adapter" if entry is None else "not_ready")
-    return (Part(chosen, entry.digest),)
+    return entry
+
+
+def _chosen(
+    names: list[tuple[str, Any]],
+    wish: Wish,
+    resolve: Callable[[str, Any], str],
+    bounds: FusionSettings,
+    trace: Trace,
+) -> tuple[Terms, str]:
+    """What all names together ask for in canonical form, and the mode in which it is mixed.
+
+    Adapters with their weights, one with a weight of 1 for a plain name, none for base; the mode
+    is empty where nothing is mixed.
+    """
+    trace.asked = [value for _, value in names]
+    mode, chosen = wish.mode, None
+    wanted = [(field, *_wanted(field, value, bounds)) for field, value in names]
+    if wish.terms is not None:
+        trace.asked.append(expression.text(wish.terms))
+        wanted.append((f"{FIELD}.weights", wish.terms, True))
+    for field, terms, mixed in wanted:
+        if mixed:
+            mode = mode or WEIGHTS
+            found = expression.resolved(
+                terms, functools.partial(resolve, field), bounds, field=field
+            )
+        else:
+            name = resolve(field, terms)
+            found = () if name == naming.BASE else ((name, 1.0),)
+        if chosen is not None and found != chosen:
+            raise InvalidArgument("lora_id", "lora_id, lora_name and x-lora-id must agree")
+        chosen = found
+    if mode and not chosen:
+        raise InvalidArgument(FIELD, "names no adapters and weights")
+    return chosen or (), mode
+
+
+def _wanted(field: str, value: Any, bounds: FusionSettings) -> tuple[Any, bool]:
+    """The terms of an expression, or the name as it was sent, and which of the two it is."""
+    # Latin-1 keeps every byte, and the grammars, which are ASCII, refuse those that are not.
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    if isinstance(text, str) and expression.is_expression(text):
+        return expression.parse(text, bounds, field=field), True
+    return text, False
 
 
 def asked(raw: RawRequest, lora_name: Any) -> list[tuple[str, Any]]:
@@ -103,10 +167,9 @@ def _resolve(
     enforcement: Enforcement,
 ) -> str:
     """The lora_id (or ``base``) that a name stands for."""
-    if not isinstance(value, str | bytes):
+    if not isinstance(value, str):
         raise InvalidArgument(field, "must be a string")
-    # Latin-1 keeps every byte, and the grammar, which is ASCII, refuses those that are not.
-    name = value.decode("latin-1") if isinstance(value, bytes) else value
+    name = value
     if name == naming.BASE:
         return name
     target = aliases.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from python_backend.engine.base import Step
+from python_backend.engine.base import Job, Step
 from python_backend.messages import Answer, EngineRequest, Sequence
 
 
@@ -18,10 +18,22 @@ def with_logprobs(request: EngineRequest) -> EngineRequest:
     return dataclasses.replace(request, sampling={**request.sampling, "logprobs": 0})
 
 
-def answer(step: Step, request: EngineRequest, prefix: str, served: str, uid: str) -> Answer:
-    """The answer that a step makes, with ``prefix`` before the text of each sequence."""
-    count = int(request.sampling.get("n", 1))
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """What every answer to a request carries: ``prefix`` stands before the text of each sequence,
+    ``served`` is what ran, and ``fusion`` the account of a mixture, empty for none."""
+
+    prefix: str
+    served: str
+    fusion: str = ""
+
+
+def answer(step: Step, job: Job, frame: Frame) -> Answer:
+    """The answer that a step of ``job`` makes."""
+    count = int(job.request.sampling.get("n", 1))
     sequences = [step.sequences.get(index, Sequence()) for index in range(count)]
-    if prefix:
-        sequences = [dataclasses.replace(s, text=prefix + s.text) for s in sequences]
-    return Answer(tuple(sequences), step.num_input_tokens, served, uid, step.finished)
+    if frame.prefix:
+        sequences = [dataclasses.replace(s, text=frame.prefix + s.text) for s in sequences]
+    return Answer(
+        tuple(sequences), step.num_input_tokens, frame.served, job.uid, step.finished, frame.fusion
+    )

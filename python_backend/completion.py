@@ -31,6 +31,8 @@ class Completion:
     output_tokens: int = 0
     latency_s: float = 0.0
     ttft_s: float | None = None
+    #: How adapters were mixed; empty where none were.
+    mode: str = ""
 
     @property
     def event(self) -> Literal["completion", "cancel", "engine_refusal"]:
@@ -121,6 +123,8 @@ class Tally:
         self._outcome, self._reason = OK, ""
         #: The call's ticket, once it has been found valid.
         self.ticket: Ticket | None = None
+        #: How its adapters are mixed, once that has been read.
+        self.mode = ""
 
     def accept(self) -> None:
         """See ``Responder``."""
@@ -159,4 +163,5 @@ class Tally:
             output_tokens=self._tokens,
             latency_s=(self._clock_ns() - self._began_ns) / 1e9,
             ttft_s=None if first is None else (first - self._began_ns) / 1e9,
+            mode=self.mode,
         )

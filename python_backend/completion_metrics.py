@@ -58,6 +58,9 @@ class MetricsSink:
             if count:
                 found.append(Update(names.TOKENS, (count,), (*department, ("kind", kind))))
         lora_id = "+".join(part.lora_id for part in ticket.parts) or BASE
+        if completion.mode:
+            how = (("mode", completion.mode), ("outcome", completion.outcome))
+            found.append(Update(names.FUSIONS, (1,), how))
         found.append(Update(names.ADAPTER_REQUESTS, (1,), (("lora_id", self._label(lora_id)),)))
         return found
 

@@ -34,11 +34,14 @@ REQUEST_SECONDS = "lora_request_duration_seconds"
 FIRST_TOKEN_SECONDS = "lora_time_to_first_token_seconds"  # noqa: S105 - no secret
 TOKENS = "lora_tokens_total"
 ADAPTER_REQUESTS = "lora_adapter_requests_total"
+FUSIONS = "lora_fusions_total"
+FUSION_SECONDS = "lora_fusion_build_seconds"
 GATE_DECISIONS = "lora_gate_decisions_total"
 POLICY_ERROR = "lora_policy_error"
 
 _LOAD_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_BUILD_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _FIRST_S = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 ENGINE_FAMILIES = (
@@ -112,6 +115,8 @@ REQUEST_FAMILIES = (
         "Requests that ended, by adapter; those beyond the first 200 adapters are 'other'.",
         ("lora_id",),
     ),
+    Family(FUSIONS, "counter", "Requests for a mixture that ended.", ("mode", "outcome")),
+    Family(FUSION_SECONDS, "histogram", "Seconds to make a mixture.", (), _BUILD_S),
 )
 
 GATE_FAMILIES = (

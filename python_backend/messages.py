@@ -36,6 +36,7 @@ GENERATION_INPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("text_input", "STRING"),
     TensorSpec("messages", "STRING"),
     TensorSpec("lora_id", "STRING"),
+    TensorSpec("fusion", "STRING"),
     TensorSpec("credential", "STRING"),
     TensorSpec("stream", "BOOL"),
     TensorSpec("sampling_parameters", "STRING"),
@@ -52,6 +53,12 @@ GENERATION_OUTPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("num_output_tokens", "UINT32", (-1,)),
     TensorSpec("lora_served", "STRING"),
     TensorSpec("request_uid", "STRING"),
+)
+
+#: ``fusion_served`` is a JSON object: mode, expression, weights, the base model's share.
+FUSION_OUTPUTS: tuple[TensorSpec, ...] = (
+    *GENERATION_OUTPUTS,
+    TensorSpec("fusion_served", "STRING"),
 )
 
 #: ``forwarded`` carries a door's own request parameters as a JSON object: a BLS request can hold
@@ -73,11 +80,11 @@ ENGINE_INPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("early_accept", "BOOL"),
 )
 
-#: For the BLS doors alone: ``final`` marks the last response, since a door cannot see Triton's own
-#: flag; ``error`` is an error's message, since Triton's own error never reaches a door that has
-#: had a first response.
+#: For the BLS doors alone: ``fusion_served``, sent where adapters are mixed; ``final`` marks the
+#: last response, since a door cannot see Triton's own flag; ``error`` is an error's message, since
+#: Triton's own error never reaches a door that has had a first response.
 ENGINE_OUTPUTS: tuple[TensorSpec, ...] = (
-    *GENERATION_OUTPUTS,
+    *FUSION_OUTPUTS,
     TensorSpec("final", "BOOL"),
     TensorSpec("error", "STRING"),
 )
@@ -103,6 +110,7 @@ class RawRequest:
     text_input: bytes | None = None
     messages: bytes | None = None
     lora_id: bytes | None = None
+    fusion: bytes | None = None
     credential: bytes | None = None
     stream: bool | None = None
     sampling_parameters: bytes | None = None
@@ -128,6 +136,8 @@ class EngineRequest:
     #: Whether the tokenizer adds its special tokens (a chat template has added them already).
     special_tokens: bool = True
     returns: tuple[str, ...] = ()
+    #: How the ticket's adapters are mixed, a mode of ``fusion.modes``; empty for one as it is.
+    fusion: str = ""
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, ASCII."""
@@ -174,3 +184,5 @@ class Answer:
     lora_served: str
     request_uid: str
     final: bool
+    #: See ``FUSION_OUTPUTS``; empty where nothing was mixed.
+    fusion_served: str = ""

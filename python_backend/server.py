@@ -25,6 +25,7 @@ from python_backend.completion import Responder
 from python_backend.engine import arguments, fitting, orphans, record, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo
+from python_backend.fusion.assembly import assembled
 from python_backend.health import HealthCheck
 from python_backend.metrics import Backend, Metrics, Update
 from python_backend.model_options import ModelOptions
@@ -132,6 +133,10 @@ class EngineServer:
         self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
         held_back = lambda: strained(watched.guard.states(), config.breakers)  # noqa: E731
         self._wait(tiering.begin(keeper, held_back, metrics.put))
+        mixtures = assembled(
+            config.fusion, keeper, store, info.target, config.staged_dir, metrics.put
+        )
+        self._followers.append(asyncio.run_coroutine_threadsafe(mixtures.follow(), self._loop))
         self._service = GenerateService(
             store,
             info,
@@ -141,6 +146,7 @@ class EngineServer:
             boot_id=boot_id,
             sink=watched.sink(self._sink),
             guard=watched.guard,
+            mixtures=mixtures,
         )
         self._service.desk = self._desk = Desk(
             keeper,

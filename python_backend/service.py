@@ -9,29 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import hashlib
-import hmac
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol, cast
 
-from python_backend import answers
+from python_backend import answers, prompts
 from python_backend import ticket as tickets
 from python_backend.adapters.naming import BASE
 from python_backend.adapters.versions import Versions
 from python_backend.admin.commands import Command
 from python_backend.admission import Admission, Place
 from python_backend.completion import CompletionSink, NoSink, Once, Responder, Tally
-from python_backend.engine.base import Engine, EngineInfo, Job, Version
+from python_backend.engine.base import Engine, EngineInfo, Job
 from python_backend.errors import (
     Cancelled,
     DeadlineExceeded,
     Internal,
-    InvalidArgument,
     ServingError,
     Unavailable,
 )
+from python_backend.fusion.recipe import account
 from python_backend.guard import Guard
+from python_backend.leasing import Leases, Mixtures
 from python_backend.messages import Answer, EngineRequest, Sequence
 from python_backend.ticket import Ticket
 
@@ -68,6 +67,7 @@ class GenerateService:
         clock_ns: CLOCK_BOOTTIME, nanoseconds.
         sink: hears how each call ended.
         guard: the breakers; without one nothing is watched.
+        mixtures: makes one adapter of several; without it nothing is mixed.
     """
 
     def __init__(
@@ -82,10 +82,12 @@ class GenerateService:
         clock_ns: Callable[[], int] = tickets.boottime_ns,
         sink: CompletionSink | None = None,
         guard: Guard | None = None,
+        mixtures: Mixtures | None = None,
     ) -> None:
         self._sink = sink or NoSink()
-        self._entered = guard.entered if guard else contextlib.nullcontext
-        self._engine, self._info, self._versions = engine, info, versions
+        self._engine, self._info = engine, info
+        entered = guard.entered if guard else contextlib.nullcontext
+        self._leases = Leases(versions, mixtures, entered)
         self._admission, self._key, self._boot_id = admission, key, boot_id
         self._clock_ns = clock_ns
         self._seen = tickets.SeenUids()
@@ -118,7 +120,9 @@ class GenerateService:
                 await self._administer(call, ticket, responder)
             else:
                 self._sink.check()
-                await self._generate(call, ticket, responder)
+                request = EngineRequest.from_json(call.request.decode("utf-8"))
+                tally.mode = request.fusion
+                await self._generate(call, answers.with_logprobs(request), ticket, responder)
         except ServingError as error:
             if isinstance(error, tickets.InvalidTicket):
                 log.warning("a call without a valid ticket was refused: %s", error.reason)
@@ -184,7 +188,9 @@ class GenerateService:
         served = f"admin:{command.op}"
         responder.send(Answer((Sequence(result),), 0, served, ticket.uid, final=True), ())
 
-    async def _generate(self, call: Call, ticket: Ticket, responder: Responder) -> None:
+    async def _generate(
+        self, call: Call, request: EngineRequest, ticket: Ticket, responder: Responder
+    ) -> None:
         if self._failure is not None:
             raise self._failure
         if self._stopping or not self._engine.alive:
@@ -199,9 +205,6 @@ class GenerateService:
             if left_s <= 0:
                 raise DeadlineExceeded("the deadline has passed.")
             async with asyncio.timeout(left_s):
-                request = answers.with_logprobs(
-                    EngineRequest.from_json(call.request.decode("utf-8"))
-                )
                 seats = int(request.sampling.get("n", 1))
                 with self._admission.place(ticket.department, seats) as place:
                     if call.early_accept:
@@ -224,61 +227,37 @@ class GenerateService:
         responder: Responder,
     ) -> None:
         prompt = call.prompt.decode("utf-8")
-        with self._version(ticket) as version:
+        async with self._leases.of(ticket) as version:
             async with self._encoding.setdefault(ticket.department, asyncio.Lock()):
                 ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
-            self._check_length(len(ids))
-            room = self._info.max_model_len - len(ids)
+            room = prompts.room(len(ids), self._info.max_model_len)
             await place.enter(
                 version.int_id if version else None,
                 len(ids),
                 min(int(request.sampling.get("max_tokens", room)), room),
                 (ticket.deadline_ns - self._clock_ns()) / 1e9,
             )
-            salt = self._cache_salt(ticket.department, version)
+            salt = prompts.cache_salt(self._key, ticket.department, version)
             job = Job(ticket.uid, ids, request, version, salt)
-            prefix = prompt if request.prepend_prompt and not request.stream else ""
-            await self._answer(job, prefix, place, responder)
+            frame = answers.Frame(
+                prompt if request.prepend_prompt and not request.stream else "",
+                version.name if version else BASE,
+                account(ticket.parts, request.fusion) if request.fusion else "",
+            )
+            await self._answer(job, frame, place, responder)
 
-    async def _answer(self, job: Job, prefix: str, place: Place, responder: Responder) -> None:
-        served = job.version.name if job.version else BASE
+    async def _answer(
+        self, job: Job, frame: answers.Frame, place: Place, responder: Responder
+    ) -> None:
         finished = False
         # Closed here and not by the garbage collector: whatever stops us stops the engine's work.
         async with contextlib.aclosing(self._engine.generate(job)) as steps:
             async for step in steps:
                 finished = step.finished
                 place.produced(sum(part.num_tokens for part in step.sequences.values()))
-                answer = answers.answer(step, job.request, prefix, served, job.uid)
-                responder.send(answer, job.request.returns)
+                responder.send(answers.answer(step, job, frame), job.request.returns)
         if not finished:
             raise Unavailable("the engine ended the request early.", retry_after=5)
-
-    @contextlib.contextmanager
-    def _version(self, ticket: Ticket) -> Iterator[Version | None]:
-        """The version that the ticket names, kept while it is in use; None for the base model."""
-        if not ticket.parts:
-            yield None
-            return
-        (part,) = ticket.parts
-        with self._versions.lease(part.lora_id, part.digest) as version, self._entered(version):
-            yield version
-
-    def _check_length(self, tokens: int) -> None:
-        limit = self._info.max_model_len - 1
-        if tokens == 0:
-            raise InvalidArgument("text_input", "the prompt is empty")
-        if tokens > limit:
-            raise InvalidArgument(
-                "text_input", f"the prompt has {tokens} tokens; the model takes at most {limit}"
-            )
-
-    def _cache_salt(self, department: str, version: Version | None) -> str:
-        # A secret per department: nobody can learn from cached tokens or timing whether another
-        # department has sent the same prompt. The id, since vLLM's own key has the name alone:
-        # what a failed version left behind must not answer for the same content loaded anew.
-        int_id = version.int_id if version else 0
-        label = b"prefix-cache\0%d\0" % int_id + department.encode()
-        return hmac.new(self._key, label, hashlib.sha256).hexdigest()
 
     def fail_all(self, error: ServingError) -> None:
         """Ends every request under way with ``error``, and each that comes from now on."""

@@ -18,6 +18,7 @@ from python_backend.access_settings import AccessSettings, AuditSettings, overri
 from python_backend.adapters.aliases import Route, check_alias
 from python_backend.admission_settings import AdmissionSettings
 from python_backend.breaker_settings import BreakerSettings
+from python_backend.fusion_settings import FusionSettings
 from python_backend.signing_settings import SigningSettings
 from python_backend.source_settings import SourceSettings
 from python_backend.tier_settings import TierSettings
@@ -64,7 +65,7 @@ class LimitSettings(_Frozen):
 
 
 class DoorSettings(_Frozen):
-    """The BLS models ``lora_stream`` and ``lora_infer``."""
+    """The BLS models ``lora_stream``, ``lora_infer`` and ``adapter_fusion``."""
 
     #: Calls in flight per department and door; beyond, ``overloaded``.
     max_in_flight_per_department: int = Field(default=256, gt=0)
@@ -91,6 +92,7 @@ class Settings(_Frozen):
     tiers: TierSettings = TierSettings()
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
+    fusion: FusionSettings = FusionSettings()
     admission: AdmissionSettings = AdmissionSettings()
     breakers: BreakerSettings = BreakerSettings()
     access: AccessSettings = AccessSettings()

@@ -89,7 +89,7 @@ class Keeper:
         self.shelf.update(adapters)
         for digest in staging.digests(self._settings.staged_dir):
             # Left by a server that ended before it had retired them.
-            self._discard(digest)
+            self.discard(digest)
         self._librarian.start()
         return self.shelf.entries()
 
@@ -132,6 +132,15 @@ class Keeper:
         target = self._info.target
         return scan.stage_folder(lora_id, folder, staged, target, limit, self._signatures)
 
+    def offered(self) -> dict[str, str]:
+        """The digest of each adapter that may be asked for, by lora_id."""
+        disabled = self.book.current.disabled
+        return {
+            lora_id: entry.digest
+            for lora_id, entry in self.shelf.entries().items()
+            if entry.state is catalog.State.READY and lora_id not in disabled
+        }
+
     def retiring(self) -> list[tuple[Version, Future[None]]]:
         """The versions that are leaving, each with what is done when it has left."""
         return list(self._retiring)
@@ -159,13 +168,14 @@ class Keeper:
             grace_s=lambda: (
                 USE_WITHIN_S if replaced and self.shelf.has(version.lora_id) else _REMOVED_GRACE_S
             ),
-            discard=self._discard,
+            discard=self.discard,
         )
         leaving = (version, asyncio.run_coroutine_threadsafe(work, self._loop))
         self._retiring.add(leaving)
         leaving[1].add_done_callback(lambda _: self._retiring.discard(leaving))
 
-    def _discard(self, digest: str) -> None:
+    def discard(self, digest: str) -> None:
+        """Removes the staged copy of a digest soon, unless a version needs it."""
         self._librarian.discard(digest, lambda: not self.versions.has_digest(digest))
 
 

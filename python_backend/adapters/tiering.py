@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-from python_backend.adapters.catalog import State
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.shm_tier import ShmTier
 from python_backend.adapters.store import House, Store
@@ -73,13 +73,9 @@ class Tiering:
 
         def ready() -> dict[str, Version]:
             found = {}
-            disabled = keeper.book.current.disabled
-            for lora_id, entry in keeper.shelf.entries().items():
-                if entry.state is State.READY and lora_id not in disabled:
-                    try:
-                        found[lora_id] = versions.get(lora_id, entry.digest)
-                    except NotFound:
-                        continue
+            for lora_id, digest in keeper.offered().items():
+                with contextlib.suppress(NotFound):
+                    found[lora_id] = versions.get(lora_id, digest)
             return found
 
         def lease(version: Version) -> AbstractContextManager[object]:

@@ -47,6 +47,10 @@ class Heat:
             for lora_id, (frequency, recency) in aged.items()
         }
 
+    def forget(self, lora_id: str) -> None:
+        """Drops an adapter that is gone."""
+        self._uses.pop(lora_id, None)
+
     def keep_only(self, lora_ids: Iterable[str]) -> None:
         """Forgets all other adapters."""
         kept = set(lora_ids)

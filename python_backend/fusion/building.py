@@ -78,7 +78,7 @@ class Builder:
         largest, limit = max(ranks.values()), self._target.max_rank
         if largest > limit:
             raise InvalidArgument(
-                "lora_id",
+                "fusion",
                 f"the ranks of these adapters add up to {largest}; this engine takes {limit}",
             )
         modules: dict[str, Module] = {}
@@ -87,6 +87,11 @@ class Builder:
                 modules.setdefault(path, module)
         shapes = {path: (m.a.shape[1], m.b.shape[0]) for path, m in modules.items()}
         return Plan(sources, modules, ranks, shapes)
+
+    def folder(self, digest: str) -> Path:
+        """Where the mixture ``digest`` lies, or would."""
+        # vLLM takes a relative path for the name of a repository on the Hub.
+        return (self._root / digest).absolute()
 
     def write(self, plan: Plan, digest: str) -> Path:
         """Writes it to the folder ``digest``; one that is there is replaced. One module at a time
@@ -108,12 +113,12 @@ class Builder:
             for name in (CONFIG_FILE, WEIGHTS_FILE):
                 (temporary / name).chmod(0o444)
             temporary.chmod(0o555)
-            final = self._root / digest
+            final = self.folder(digest)
             if final.exists():
                 # What an earlier server, or an earlier life of this mixture, has left.
                 staging.discard(final)
             os.rename(temporary, final)
-            return final.absolute()
+            return final
         finally:
             if temporary.exists():
                 staging.discard(temporary)
@@ -135,7 +140,7 @@ def _write(file: BinaryIO, plan: Plan) -> None:
             a, b = concat.fuse(factors)
             if max(b.max(), -b.min()) > MAX_MAGNITUDE:
                 raise InvalidArgument(
-                    "lora_id", "these weights are too large for what the adapters hold"
+                    "fusion", "these weights are too large for what the adapters hold"
                 )
             file.write(a.data)
             file.write(b.data)

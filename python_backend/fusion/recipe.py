@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 
 from python_backend.fusion import expression
 from python_backend.ticket import Part
@@ -37,3 +38,15 @@ class Recipe:
 def is_plain(parts: tuple[Part, ...]) -> bool:
     """Whether this is base, or one adapter as it is: nothing has to be mixed."""
     return not parts or (len(parts) == 1 and parts[0].weight == 1.0)
+
+
+def account(parts: tuple[Part, ...], mode: str) -> str:
+    """What ran, as JSON: ``mode``, ``expression``, ``weights`` by lora_id, ``base``'s share."""
+    terms = [(part.lora_id, part.weight) for part in parts]
+    body = {
+        "mode": mode,
+        "expression": expression.text(terms),
+        "weights": dict(terms),
+        "base": expression.base_share(terms),
+    }
+    return json.dumps(body, separators=(",", ":"))

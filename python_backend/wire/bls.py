@@ -56,10 +56,12 @@ class TritonBackend:
 
     Args:
         can_stream: whether the door can send more than one response.
+        says_fusion: whether the door has an output for what was mixed.
     """
 
-    def __init__(self, *, can_stream: bool) -> None:
+    def __init__(self, *, can_stream: bool, says_fusion: bool = False) -> None:
         self._can_stream = can_stream
+        self._left_out = {"final"} if says_fusion else {"final", "fusion_served"}
         self._finished = _Finished()
 
     def decide(self, request: Any) -> Decision:
@@ -88,7 +90,7 @@ class TritonBackend:
     def generate(self, decision: Decision) -> Iterator[Piece]:
         """See ``Backend.generate``."""
         for response in self._call(decision.prompt, decision.request, decision.ticket):
-            tensors = [t for t in response.output_tensors() if t.name() != "final"]
+            tensors = [t for t in response.output_tensors() if t.name() not in self._left_out]
             if tensors:
                 final = pb_utils.get_output_tensor_by_name(response, "final").as_numpy()[0]
                 yield Piece(tensors, bool(final))

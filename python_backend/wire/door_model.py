@@ -11,19 +11,22 @@ from python_backend.wire import bls, logs
 
 
 class DoorModel:
-    """One door; a model's socket says whether it can send more than one response.
+    """One door; a model's socket says whether it can send more than one response,
+    and whether it has ``FUSION_OUTPUTS``.
 
     The operators' door has another backend, and an ``initialize`` of its own.
     """
 
     can_stream: ClassVar[bool] = False
+    #: Whether it says what was mixed.
+    says_fusion: ClassVar[bool] = False
 
     def initialize(self, args: dict[str, str]) -> None:
         """Reads the settings."""
         logs.log_to_triton()
         config = settings.from_environment()
         watch = Watch(config.run_dir, (bls.GATE, bls.ENGINE))
-        backend = bls.TritonBackend(can_stream=self.can_stream)
+        backend = bls.TritonBackend(can_stream=self.can_stream, says_fusion=self.says_fusion)
         self._door = Door(backend, config.doors, watch.lost)
         self._presence = announce(config.run_dir, args["model_name"])
 

@@ -59,6 +59,7 @@ def read_raw(request: Any, *, can_stream: bool) -> RawRequest:
         text_input=_text(request, "text_input"),
         messages=_text(request, "messages"),
         lora_id=_text(request, "lora_id"),
+        fusion=_text(request, "fusion"),
         credential=_text(request, "credential"),
         stream=_flag(request, "stream"),
         sampling_parameters=_text(request, "sampling_parameters"),

@@ -13,7 +13,7 @@ import triton_python_backend_utils as pb_utils
 
 from python_backend.errors import Internal, ServingError
 from python_backend.messages import Answer
-from python_backend.wire.writing import answer_tensors, door_error, error_response, tensor
+from python_backend.wire.writing import answer_tensors, door_error, error_response, string, tensor
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,8 @@ class StreamResponder:
         def build() -> Any:
             tensors = answer_tensors(answer, returns, fill=not self._for_door)
             if self._for_door:
+                if answer.fusion_served:
+                    tensors.append(string("fusion_served", answer.fusion_served))
                 tensors.append(tensor("final", [answer.final], np.bool_))
             return pb_utils.InferenceResponse(output_tensors=tensors)
 

@@ -20,12 +20,16 @@ TABLES: dict[str, Tables] = {
     "lora_generate": PUBLIC,
     "lora_stream": PUBLIC,
     "lora_infer": PUBLIC,
+    "adapter_fusion": (messages.GENERATION_INPUTS, messages.FUSION_OUTPUTS),
     "lora_gate": (messages.GATE_INPUTS, messages.GATE_OUTPUTS),
     "lora_admin": (messages.ADMIN_INPUTS, messages.ADMIN_OUTPUTS),
     "vllm_lora": (messages.ENGINE_INPUTS, messages.ENGINE_OUTPUTS),
 }
 #: Set by the BLS doors and by nobody else: no ensemble maps them.
-DOORS_ONLY = {"forwarded", "early_accept", "final", "error", "cancel_ticket"}
+DOORS_ONLY = {
+    *("forwarded", "early_accept", "final", "error", "cancel_ticket"),
+    "fusion_served",
+}
 
 
 def config(model: str) -> model_config_pb2.ModelConfig:
@@ -87,6 +91,7 @@ def test_shape_of_the_models(model: str) -> None:
         ("vllm_lora", True),
         ("lora_stream", True),
         ("lora_infer", False),
+        ("adapter_fusion", True),
         ("lora_admin", False),
     ],
 )

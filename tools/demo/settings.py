@@ -14,13 +14,13 @@ POLICY = """\
 version: 1
 
 # A department is a tenant. adapters: globs over lora_id that it may use.
-# base: whether it may also use the base model without an adapter.
+# base: whether it may also use the base model without an adapter; fusion: whether it may mix them.
 departments:
   fin:  {{adapters: ["fin_*"], base: true}}
   svc:  {{adapters: ["svc_*"], base: true}}
   qa:   {{adapters: ["qa_*"], base: true}}
   mark: {{adapters: ["mark_*"], base: false}}
-  ops:  {{adapters: ["*"], base: true}}
+  ops:  {{adapters: ["*"], base: true, fusion: true}}
 
 # A principal is who calls. api_key_sha256: sha256 (hex) of each key that proves the name, so that
 # two keys can be valid while one replaces the other; the keys themselves are in keys.json only.

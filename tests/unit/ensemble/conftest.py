@@ -42,9 +42,9 @@ def policy_body() -> dict[str, object]:
     return {
         "version": 1,
         "departments": {
-            "fin": {"adapters": ["fin_*"], "base": False},
+            "fin": {"adapters": ["fin_*"], "base": False, "fusion": True},
             "svc": {"adapters": ["svc_*"], "base": True},
-            "ops": {"adapters": ["*"], "base": True},
+            "ops": {"adapters": ["*"], "base": True, "fusion": True},
         },
         "principals": [
             {"name": "fin-app", "department": "fin", "api_key_sha256": [sha(KEYS["fin"])]},
@@ -87,6 +87,7 @@ def model_dir(tmp_path: Path) -> Path:
 def snapshot(model_dir: Path) -> Snapshot:
     states = {
         "fin_risk_v1": State.READY,
+        "fin_tone_v1": State.READY,
         "fin_risk_v2": State.FAILED,
         "fin_risk_v3": State.DISABLED,
         "fin_risk_v4": State.STAGING,

@@ -64,7 +64,7 @@ def test_a_decision_whole(gate: Gate) -> None:
     decision = decide(gate, raw)
     assert decision.prompt == "Hello"
     assert decision.request == (
-        '{"prepend_prompt":true,"returns":["return_finish_reason","return_logprobs"],'
+        '{"fusion":"","prepend_prompt":true,"returns":["return_finish_reason","return_logprobs"],'
         '"sampling":{"max_tokens":8,"temperature":0.0},"special_tokens":true,"stream":false}'
     )
     ticket = generate_ticket(decision)

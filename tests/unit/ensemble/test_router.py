@@ -124,7 +124,6 @@ def test_a_failed_adapter_is_told_to_its_users_only(go: Any) -> None:
         b"fin_ri\xe2\x80\x8bsk_v1",
         b"\xff\xfe",
         b"fin_" + b"a" * 5000 + b"_v1",
-        b"fin_risk_v1*0.6+fin_risk_v2*0.4",
         b"none",
         b"default",
         b"all",

@@ -62,8 +62,15 @@ class Recorder:
 class House:
     """A service on a fake engine, with a clock that tests turn."""
 
-    def __init__(self, engine: FakeEngine, service: GenerateService, admission: Admission) -> None:
+    def __init__(
+        self,
+        engine: FakeEngine,
+        service: GenerateService,
+        admission: Admission,
+        versions: Versions,
+    ) -> None:
         self.engine, self.service, self.admission = engine, service, admission
+        self.versions = versions
         self.now_ns = 1_000
         self.uids = 0
 
@@ -138,7 +145,7 @@ def run(test: Test, *, limit: int = 10, seats: int = 16, **engine_options: Any) 
             boot_id=BOOT,
             clock_ns=lambda: house.now_ns,
         )
-        house = House(engine, service, admission)
+        house = House(engine, service, admission, versions)
         async with asyncio.timeout(20):
             await test(house)
         assert (admission.under_way, admission.total, service.running) == ({}, 0, 0)

@@ -226,6 +226,6 @@ def test_half_of_two_hundred_leave_at_random_points() -> None:
         # The next one is served at once.
         async with asyncio.timeout(1):
             assert (await house.handle(house.call()[0])).answer.final
-        assert house.service._versions.leases == 0
+        assert house.versions.leases == 0
 
     run(test, limit=1000, seats=6, step_s=0.001, load_s=0.01)

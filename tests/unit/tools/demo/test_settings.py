@@ -42,7 +42,7 @@ def test_what_departments_and_roles_may_do() -> None:
         "svc": {"adapters": ["svc_*"], "base": True},
         "qa": {"adapters": ["qa_*"], "base": True},
         "mark": {"adapters": ["mark_*"], "base": False},
-        "ops": {"adapters": ["*"], "base": True},
+        "ops": {"adapters": ["*"], "base": True, "fusion": True},
     }
     admins = [p["name"] for p in policy["principals"] if "admin" in p["roles"]]
     assert admins == ["operator"]
