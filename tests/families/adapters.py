@@ -54,6 +54,18 @@ ADAPTERS: dict[str, dict[str, dict[str, Any]]] = {
     "deepseek-dense": _LATENT,
     "deepseek-whole-query": _LATENT,
 }
+#: Family → mixture → adapters and weights.
+_MIXED: dict[str, list[tuple[str, float]]] = {
+    "two": [("all", 0.6), ("some", 0.3)],
+    "three": [("patterns", 0.7), ("some", -0.4), ("all", 0.2)],
+    "scaled": [("patterns", 0.5)],
+    "none": [("all", 1.0), ("all", -1.0)],
+}
+MIXTURES: dict[str, dict[str, list[tuple[str, float]]]] = {
+    "llama": {**_MIXED, "ends": [("ends", 0.6), ("patterns", 0.5)]},
+    "qwen2": _MIXED,
+    "qwen3": _MIXED,
+}
 
 
 def make(family: str, base: torch.nn.Module, root: Path) -> dict[str, Path]:

@@ -18,7 +18,10 @@ from python_backend.adapters.target import Target
 from python_backend.engine import arguments
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Job, Version
+from python_backend.fusion.building import Builder
+from python_backend.fusion.recipe import Recipe
 from python_backend.messages import EngineRequest
+from python_backend.ticket import Part
 
 _MAX_FILE_BYTES = 1 << 26
 
@@ -34,6 +37,20 @@ def _stage(job: dict[str, Any], target: Target, work: Path) -> tuple[dict[str, V
         else:
             versions[name] = Version(f"fin_{name}_v1", staged.digest, number, staged.path)
     return versions, refused
+
+
+def _mixed(
+    job: dict[str, Any], target: Target, versions: dict[str, Version], work: Path
+) -> dict[str, Version]:
+    """The mixtures, built as the server does it."""
+    builder, found = Builder(target, work / "staged"), {}
+    for number, (name, parts) in enumerate(job["mixtures"].items(), start=1000):
+        chosen = [(versions[adapter], weight) for adapter, weight in parts]
+        recipe = Recipe(tuple(Part(v.lora_id, v.digest, weight) for v, weight in chosen))
+        plan = builder.plan([(version.path, weight) for version, weight in chosen])
+        path = builder.write(plan, recipe.digest)
+        found[name] = Version(recipe.expression, recipe.digest, number, path)
+    return found
 
 
 async def _answer(
@@ -80,6 +97,13 @@ async def _run(job: dict[str, Any], work: Path) -> dict[str, Any]:
     for name, version in versions.items():
         await engine.unload(version.int_id)
         again[name] = await _answer(engine, f"r-{name}", prompts[0], version, tokens)
+    fused = {
+        name: [
+            await _answer(engine, f"f-{name}-{number}", ids, version, tokens)
+            for number, ids in enumerate(prompts)
+        ]
+        for name, version in _mixed(job, info.target, versions, work).items()
+    }
     state = await engine.state()
     await engine.stop()
     return {
@@ -92,12 +116,15 @@ async def _run(job: dict[str, Any], work: Path) -> dict[str, Any]:
         "mixed": mixed,
         "alone": alone,
         "again": again,
+        "fused": fused,
         "state": state,
     }
 
 
 def main() -> None:
-    """JOB: engine (arguments), adapters (name → folder), prompts (token ids), tokens."""
+    """JOB: engine (arguments), adapters (name → folder), mixtures (name → [adapter, weight]…),
+    prompts (token ids), tokens.
+    """
     job_path, result_path = map(Path, sys.argv[1:])
     logging.basicConfig(level=logging.INFO)
     job = json.loads(job_path.read_text())

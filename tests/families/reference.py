@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,21 @@ def adapted(base: torch.nn.Module, folder: Path | None) -> Iterator[torch.nn.Mod
         yield base
     else:
         yield PeftModel.from_pretrained(copy.deepcopy(base), str(folder)).eval()
+
+
+@torch.no_grad()
+def mixture(
+    base: torch.nn.Module, folders: Mapping[str, Path], parts: Sequence[tuple[str, float]]
+) -> torch.nn.Module:
+    """The base model with dense weights W + Σ wᵢ·ΔWᵢ, each ΔWᵢ as peft merges it."""
+    mixed = copy.deepcopy(base)
+    changed = dict(mixed.named_parameters())
+    for name, weight in parts:
+        alone = PeftModel.from_pretrained(copy.deepcopy(base), str(folders[name]))
+        merged = dict(alone.merge_and_unload().named_parameters())
+        for path, parameter in base.named_parameters():
+            changed[path] += weight * (merged[path] - parameter)
+    return mixed.eval()
 
 
 @torch.no_grad()

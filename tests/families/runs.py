@@ -22,17 +22,19 @@ TOKENS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """``result`` is what ``drive`` wrote; ``folders`` the adapters by name."""
+    """``result`` is what ``drive`` wrote; ``folders`` and ``mixtures`` are by name."""
 
     base: torch.nn.Module
     folders: dict[str, Path]
     result: dict[str, Any]
+    mixtures: dict[str, list[tuple[str, float]]]
 
 
 def run(family: str, work: Path, **engine: Any) -> Run:
     """Makes the family's models below ``work`` and runs them through an engine."""
     base = models.make(family, work / "model")
     folders = adapters.make(family, base, work / "adapters")
+    mixtures = adapters.MIXTURES.get(family, {})
     job = {
         "engine": {
             "model": str(work / "model"),
@@ -42,10 +44,11 @@ def run(family: str, work: Path, **engine: Any) -> Run:
             "max_num_seqs": 16,
             # Fewer than adapters: they are switched all the time.
             "max_loras": 2,
-            "max_lora_rank": 8,
+            "max_lora_rank": 32,
             "kv_cache_memory_bytes": 64 << 20,
             **engine,
         },
+        "mixtures": mixtures,
         "adapters": {name: str(folder) for name, folder in folders.items()},
         "prompts": PROMPTS,
         "tokens": TOKENS,
@@ -61,4 +64,4 @@ def run(family: str, work: Path, **engine: Any) -> Run:
         timeout=280,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-    return Run(base, folders, json.loads((work / "result.json").read_text()))
+    return Run(base, folders, json.loads((work / "result.json").read_text()), mixtures)

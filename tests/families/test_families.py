@@ -89,6 +89,22 @@ def test_answers_are_those_of_transformers(family: Run) -> None:
                 assert max(abs(ours - theirs) for ours, theirs in errors) <= MAX_LOGPROB_ERROR
 
 
+def test_mixtures_are_the_dense_sum(family: Run) -> None:
+    """The mixture that the engine runs, against W + Σ wᵢ·ΔWᵢ of transformers and peft."""
+    for name, parts in family.mixtures.items():
+        model = reference.mixture(family.base, family.folders, parts)
+        for prompt, answer in zip(PROMPTS, family.result["fused"][name], strict=True):
+            best, logprobs, lead = reference.judge(model, prompt, answer["ids"])
+            assert answer["ids"] == best, f"{name}, smallest lead {lead}"
+            errors = zip(answer["logprobs"], logprobs, strict=True)
+            assert max(abs(ours - theirs) for ours, theirs in errors) <= MAX_LOGPROB_ERROR
+    if family.mixtures:
+        base = [answer["ids"] for answer in family.result["mixed"]["base"]]
+        said = {name: [a["ids"] for a in fused] for name, fused in family.result["fused"].items()}
+        assert said["none"] == base
+        assert base not in [said[name] for name in said if name != "none"]
+
+
 def test_every_adapter_changes_the_answer(family: Run) -> None:
     """Else nothing above would tell an adapter from the base model."""
     mixed = family.result["mixed"]
