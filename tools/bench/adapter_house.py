@@ -61,7 +61,7 @@ def small_adapters(root: Path, info: EngineInfo, count: int) -> None:
         (folder / "adapter_config.json").write_text(_config(1, ("down_proj",)), "utf-8")
 
 
-def large_adapter(folder: Path, info: EngineInfo) -> int:
+def large_adapter(folder: Path, info: EngineInfo, rank: int = _RANK) -> int:
     """An adapter on every projection of every layer, fp32; the bytes of its weights.
 
     Of the demo's model and rank 8 it has 10 MB.
@@ -71,12 +71,12 @@ def large_adapter(folder: Path, info: EngineInfo) -> int:
     for name, shape in info.target.modules.items():
         if name.rsplit(".", 1)[-1] in _MODULES:
             path = f"base_model.model.{name}"
-            a = numbers.standard_normal((_RANK, shape.in_features), np.float32)
+            a = numbers.standard_normal((rank, shape.in_features), np.float32)
             tensors[f"{path}.lora_A.weight"] = a * np.float32(0.01)
-            tensors[f"{path}.lora_B.weight"] = np.zeros((shape.out_features, _RANK), np.float32)
+            tensors[f"{path}.lora_B.weight"] = np.zeros((shape.out_features, rank), np.float32)
     folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
-    (folder / "adapter_config.json").write_text(_config(_RANK, _MODULES), "utf-8")
+    (folder / "adapter_config.json").write_text(_config(rank, _MODULES), "utf-8")
     return (folder / "adapter_model.safetensors").stat().st_size
 
 
@@ -123,14 +123,15 @@ class AdapterHouse:
 
 
 @asynccontextmanager
-async def adapter_house(demo: Path, folder: Path) -> AsyncIterator[AdapterHouse]:
-    """An engine over the demo's model."""
+async def adapter_house(demo: Path, folder: Path, **changes: Any) -> AsyncIterator[AdapterHouse]:
+    """An engine over the demo's model; ``changes`` are engine arguments."""
     settings = yaml.safe_load((demo / "serving.yaml").read_text("utf-8"))["engine"]
     raw = {
         **settings,
         "model": str((demo / settings["model"]).resolve()),
         "max_num_seqs": SEATS,
         "max_loras": SLOTS,
+        **changes,
     }
     arguments = engine_arguments(raw, 64)
     orphans.claim()

@@ -27,6 +27,7 @@ SCENARIOS: dict[str, tuple[str, str]] = {
 #: The same for what needs the real engine: a module with ``measure(demo, quick) -> Figures``.
 ENGINE_SCENARIOS: dict[str, tuple[str, str]] = {
     "adapters": ("tools.bench.adapters", "Many adapters, cold ones arriving, what stays behind."),
+    "fusion": ("tools.bench.fusion", "Mixtures: how exact, how soon made, and at what speed."),
     "isolation": ("tools.bench.isolation", "One department while another keeps 48 streams busy."),
     "switching": ("tools.bench.switching", "Many adapters over few slots, with us and without."),
 }
