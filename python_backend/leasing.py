@@ -23,7 +23,9 @@ Entered = Callable[[Version | None], AbstractContextManager[object]]
 class Mixtures(Protocol):
     """Whoever makes one adapter of several (see ``fusion.live``)."""
 
-    def lease(self, parts: tuple[Part, ...]) -> AbstractAsyncContextManager[Version]:
+    def lease(
+        self, parts: tuple[Part, ...], department: str
+    ) -> AbstractAsyncContextManager[Version]:
         """The mixture, kept for the block. Raises ``ServingError``."""
 
 
@@ -48,12 +50,14 @@ class Leases:
             NotFound: it, or a part of it, has gone since the gate decided.
             ServingError: a mixture cannot be made, or a breaker keeps the request out.
         """
-        async with self._held(ticket.parts) as version:
+        async with self._held(ticket.parts, ticket.department) as version:
             with self._entered(version):
                 yield version
 
     @asynccontextmanager
-    async def _held(self, parts: tuple[Part, ...]) -> AsyncIterator[Version | None]:
+    async def _held(
+        self, parts: tuple[Part, ...], department: str
+    ) -> AsyncIterator[Version | None]:
         if not parts:
             yield None
         elif is_plain(parts):
@@ -62,5 +66,5 @@ class Leases:
         elif self._mixtures is None:
             raise Unavailable("this engine mixes no adapters.")
         else:
-            async with self._mixtures.lease(parts) as version:
+            async with self._mixtures.lease(parts, department) as version:
                 yield version

@@ -102,7 +102,8 @@ class EngineServer:
         listed = multi_lora.load(self._version_dir / multi_lora.MULTI_LORA_JSON, aliases, root)
         known = sum(1 for _ in root.iterdir()) + len(listed)
         reserve = config.admission.reserve_seats
-        engine_args = arguments.engine_arguments(raw, known, reserve)
+        # Mixtures lie in the host cache beside the adapters.
+        engine_args = arguments.engine_arguments(raw, known + config.fusion.max_live, reserve)
         fitting.check(engine_args, config.memory_limit_bytes)
         cores = len(os.sched_getaffinity(0))
         arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())

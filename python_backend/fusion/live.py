@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -55,7 +55,8 @@ class Fusions:
     """Makes mixtures, and takes them away.
 
     Args:
-        max_live: different mixtures at once; beyond, the least recently used idle one goes.
+        max_live: different mixtures at once; beyond, the least recently used idle one goes. One
+            department may have at most half of them in use.
     """
 
     def __init__(
@@ -65,7 +66,10 @@ class Fusions:
         self._house, self._max_live = house, max_live
         #: Least recently used first.
         self._live: OrderedDict[_Key, tuple[Version, Recipe]] = OrderedDict()
+        self._share = (max_live + 1) // 2
         self._wanted: Counter[_Key] = Counter()
+        #: The same by department.
+        self._users: dict[str, Counter[_Key]] = {}
         self._making: dict[_Key, asyncio.Task[None]] = {}
         self._reserved = 0
         self._leaving: set[asyncio.Task[None]] = set()
@@ -78,13 +82,13 @@ class Fusions:
         return [expression for expression, _ in self._live]
 
     @contextlib.asynccontextmanager
-    async def lease(self, parts: tuple[Part, ...]) -> AsyncIterator[Version]:
+    async def lease(self, parts: tuple[Part, ...], department: str) -> AsyncIterator[Version]:
         """The mixture of ``parts``, kept for as long as the block runs, and its parts with it.
 
         Raises:
             NotFound: a part has gone since the gate decided.
             InvalidArgument: they do not fit the engine together.
-            Overloaded: as many mixtures as may be are in use.
+            Overloaded: as many mixtures as may be are in use, by all or by the department.
             AdapterFailed: it cannot be made.
         """
         recipe = Recipe(parts)
@@ -94,17 +98,28 @@ class Fusions:
                 held.enter_context(self._versions.lease(part.lora_id, part.digest))
                 for part in parts
             ]
-            self._wanted[key] += 1
-            held.callback(self._unwant, key)
+            held.enter_context(self._want(key, department))
             if key not in self._live:
                 await self._make(key, recipe, sources)
             self._live.move_to_end(key)
             yield held.enter_context(self._versions.lease(*key))
 
-    def _unwant(self, key: _Key) -> None:
-        self._wanted[key] -= 1
-        if not self._wanted[key]:
-            del self._wanted[key]
+    @contextlib.contextmanager
+    def _want(self, key: _Key, department: str) -> Iterator[None]:
+        mine = self._users.setdefault(department, Counter())
+        if key not in mine and len(mine) >= self._share:
+            raise Overloaded("too many different mixtures of yours are in use.", retry_after=1)
+        for users in (self._wanted, mine):
+            users[key] += 1
+        try:
+            yield
+        finally:
+            for users in (self._wanted, mine):
+                users[key] -= 1
+                if not users[key]:
+                    del users[key]
+            if not mine:
+                del self._users[department]
 
     async def _make(self, key: _Key, recipe: Recipe, sources: Sequence[Version]) -> None:
         if (task := self._making.get(key)) is None:

@@ -76,7 +76,7 @@ class World:
         return tuple(Part(names[n], self.offered[names[n]], w) for n, w in weights.items())
 
     async def use(self, **weights: float) -> Version:
-        async with self.fusions.lease(self.parts(**weights)) as version:
+        async with self.fusions.lease(self.parts(**weights), "fin") as version:
             return version
 
     async def settled(self) -> None:
@@ -109,7 +109,7 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> Run:
 
 def test_it_is_made_once_and_kept(run: Run) -> None:
     async def test(world: World) -> None:
-        async with world.fusions.lease(world.parts(a=0.6, b=0.3)) as version:
+        async with world.fusions.lease(world.parts(a=0.6, b=0.3), "fin") as version:
             assert version.lora_id == "fin_a_v1*0.6+fin_b_v1*0.3"
             assert version.path == world.builder.folder(version.digest)
             assert {path.name for path in version.path.iterdir()} == {
@@ -162,9 +162,10 @@ def test_the_least_recently_used_idle_one_makes_room(run: Run) -> None:
 def test_what_is_in_use_does_not_make_room(run: Run) -> None:
     async def test(world: World) -> None:
         async with contextlib.AsyncExitStack() as held:
-            for weight in (0.1, 0.2):
-                await held.enter_async_context(world.fusions.lease(world.parts(a=weight)))
-            with pytest.raises(Overloaded) as error:
+            for weight, department in ((0.1, "svc"), (0.2, "qa")):
+                lease = world.fusions.lease(world.parts(a=weight), department)
+                await held.enter_async_context(lease)
+            with pytest.raises(Overloaded, match="too many different mixtures are") as error:
                 await world.use(a=0.3)
             assert error.value.retry_after == 1
             assert (await world.use(a=0.2)).lora_id == "fin_a_v1*0.2"
@@ -173,10 +174,30 @@ def test_what_is_in_use_does_not_make_room(run: Run) -> None:
     run(test)
 
 
+def test_nobody_has_more_than_half(run: Run) -> None:
+    async def test(world: World) -> None:
+        async with world.fusions.lease(world.parts(a=0.1), "fin"):
+            with pytest.raises(Overloaded, match="of yours"):
+                await world.use(a=0.2)
+            async with world.fusions.lease(world.parts(a=0.2), "svc"):
+                assert len(world.fusions.live) == 2
+            # What is in use already may be shared.
+            assert (await world.use(a=0.1)).lora_id == "fin_a_v1*0.1"
+        await world.use(a=0.2)
+        assert not world.fusions._users
+
+    run(test)
+
+
 def test_one_that_is_being_made_counts(run: Run) -> None:
     async def test(world: World) -> None:
         world.builder.go.clear()
-        making = [asyncio.create_task(world.use(a=weight)) for weight in (0.1, 0.2, 0.3)]
+
+        async def use(weight: float) -> Version:
+            async with world.fusions.lease(world.parts(a=weight), f"d{weight}") as version:
+                return version
+
+        making = [asyncio.create_task(use(weight)) for weight in (0.1, 0.2, 0.3)]
         async with asyncio.timeout(5):
             while world.fusions._reserved < 1:
                 await asyncio.sleep(0.001)
@@ -191,7 +212,7 @@ def test_one_that_is_being_made_counts(run: Run) -> None:
 def test_a_changed_part(run: Run) -> None:
     async def test(world: World) -> None:
         old_parts = world.parts(a=0.6, b=0.3)
-        async with world.fusions.lease(old_parts) as old:
+        async with world.fusions.lease(old_parts, "svc") as old:
             world.offer("fin_b_v1", lora_alpha=7)
             new = await world.use(a=0.6, b=0.3)
             assert new.lora_id == old.lora_id and new.digest != old.digest
@@ -218,7 +239,7 @@ def test_a_part_that_is_removed_or_disabled(run: Run) -> None:
         # Its version has left as well: a ticket that is late finds nothing.
         assert world.versions.forget_idle(gone)
         with pytest.raises(NotFound):
-            async with world.fusions.lease(parts):
+            async with world.fusions.lease(parts, "fin"):
                 pass
 
     run(test)
