@@ -15,7 +15,8 @@ WORKDIR /opt/lora-serving
 
 # Only what the image lacks. Everything it has is a constraint at the version it has, so that pip
 # fails rather than touch its torch, vLLM or numpy; everything else is a constraint at the version
-# of the lock, but fsspec's back ends, which follow the image's fsspec.
+# of the lock, but fsspec's back ends, which follow the image's fsspec. Publishers' signatures need
+# newer packages than an image may have: without them, adapters signed so are refused, by name.
 COPY requirements.lock ./
 COPY tools/__init__.py tools/__init__.py
 COPY tools/install/ tools/install/
@@ -29,6 +30,8 @@ print(*image, *pins.without(lock, skip), sep='\n')" > /tmp/constraints.txt \
     && python3 -m pip install --constraint /tmp/constraints.txt \
         aiohttp cryptography fsspec gcsfs jinja2 "pyjwt[crypto]" pydantic PyYAML rich s3fs \
         safetensors typer watchfiles \
+    && { python3 -m pip install --constraint /tmp/constraints.txt model-signing pyOpenSSL \
+        || echo "NOTICE: the image's packages do not fit model-signing's"; } \
     && rm /tmp/image.txt /tmp/constraints.txt
 
 COPY LICENSE ./

@@ -8,13 +8,13 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from python_backend.adapters import signing
+from python_backend.adapters import oms, oms_library, signing
 from python_backend.adapters.rejection import AdapterRejected, Reason
-from python_backend.adapters.signing import SIGNATURE_FILE
-from python_backend.adapters.signing_keys import KeyFile
+from python_backend.adapters.signing import BUNDLE_FILE, SIGNATURE_FILE
+from python_backend.adapters.signing_keys import Keys
 
 #: Largest file beside the weights that is hashed for a signature, bytes.
 _MAX_OTHER_BYTES = 64 << 20
@@ -32,7 +32,7 @@ class SignaturePolicy:
     """
 
     require: tuple[str, ...] = ()
-    keys: KeyFile | None = None
+    keys: Keys | None = None
     clock: Callable[[], float] = time.time
 
     def required(self, lora_id: str) -> bool:
@@ -53,30 +53,66 @@ class SignaturePolicy:
         if self.keys is None:
             return False
         names = sorted(os.listdir(folder_fd))
-        if SIGNATURE_FILE not in names:
+        kinds = [name for name in (SIGNATURE_FILE, BUNDLE_FILE) if name in names]
+        if not kinds:
             if self.required(lora_id):
                 raise AdapterRejected(
                     Reason.UNSIGNED,
-                    f"{SIGNATURE_FILE} is missing, and this server serves the adapter only "
-                    "signed; sign it (python -m tools sign).",
+                    f"{SIGNATURE_FILE} or {BUNDLE_FILE} is missing, and this server serves the "
+                    "adapter only signed; sign it (python -m tools sign).",
                 )
             return False
+        if len(kinds) > 1:
+            raise signing.bad(BUNDLE_FILE, f"lies beside {SIGNATURE_FILE}; remove one of them")
+        others = [name for name in names if name not in read and name not in kinds]
+        if kinds == [SIGNATURE_FILE]:
+            self._check_secret(self.keys, lora_id, folder_fd, read, others)
+        else:
+            self._check_public(self.keys, lora_id, folder_fd, read, others)
+        return True
+
+    def _check_secret(
+        self,
+        keys: Keys,
+        lora_id: str,
+        folder_fd: int,
+        read: Mapping[str, tuple[int, str]],
+        others: Iterable[str],
+    ) -> None:
         data = _read(folder_fd, SIGNATURE_FILE, signing.MAX_SIGNATURE_BYTES)
         signature = signing.read(data)
-        find = self.keys.current().find
-        signing.verify(signature, find, lora_id, self.clock())
-        found = dict(read)
+        signing.verify(signature, keys.current().find, lora_id, self.clock())
         signed = {file.name for file in signature.files}
-        for name in names:
-            if name in found or name == SIGNATURE_FILE:
-                continue
-            # What was not signed is refused for that alone, however large it is.
-            found[name] = _hash(folder_fd, name) if name in signed else (0, "")
-        signing.compare(signature, found)
-        return True
+        signing.compare(signature, {**read, **_digests(folder_fd, others, signed)})
+
+    def _check_public(
+        self,
+        keys: Keys,
+        lora_id: str,
+        folder_fd: int,
+        read: Mapping[str, tuple[int, str]],
+        others: Iterable[str],
+    ) -> None:
+        data = _read(folder_fd, BUNDLE_FILE, oms.MAX_BUNDLE_BYTES)
+        bundle = oms.read(data)
+        public_key = keys.current().find_public(bundle.key_hash, lora_id, self.clock())
+        digests = {**read, **_digests(folder_fd, others, bundle.files.keys())}
+        found = {name: sha256 for name, (_, sha256) in digests.items()}
+        good = oms_library.verify(data, public_key, lora_id, found)
+        # Both have to agree; this one names the file.
+        oms.compare(bundle, lora_id, found)
+        if not good:
+            raise signing.bad(BUNDLE_FILE, "is for other files; sign the adapter again")
 
 
 UNSIGNED = SignaturePolicy()
+
+
+def _digests(
+    folder_fd: int, names: Iterable[str], signed: Collection[str]
+) -> dict[str, tuple[int, str]]:
+    """(size, sha256 hex) by name. What was not signed is refused for that alone, however large."""
+    return {name: _hash(folder_fd, name) if name in signed else (0, "") for name in names}
 
 
 def _open(folder_fd: int, name: str) -> int:
@@ -107,8 +143,8 @@ def _hash(folder_fd: int, name: str) -> tuple[int, str]:
     return size_bytes, sha256.hexdigest()
 
 
-def manifest(folder: Path) -> tuple[signing.SignedFile, ...]:
-    """Every file of ``folder`` but the signature, for whoever signs it.
+def manifest(folder: Path, leave_out: str = SIGNATURE_FILE) -> tuple[signing.SignedFile, ...]:
+    """Every file of ``folder`` but ``leave_out``, for whoever signs it.
 
     Raises:
         AdapterRejected: ``bad_signature``: a link, a folder, or a file that cannot be read.
@@ -118,8 +154,10 @@ def manifest(folder: Path) -> tuple[signing.SignedFile, ...]:
     try:
         found = []
         for name in sorted(os.listdir(folder_fd)):
-            if name == SIGNATURE_FILE:
+            if name == leave_out:
                 continue
+            if name in (SIGNATURE_FILE, BUNDLE_FILE):
+                raise signing.bad(name, "is another signature; remove it first")
             with os.fdopen(_open(folder_fd, name), "rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
                 size = os.fstat(file.fileno()).st_size

@@ -24,6 +24,8 @@ from python_backend import strict_json
 from python_backend.adapters.rejection import AdapterRejected, Reason, shown
 
 SIGNATURE_FILE = "adapter.sig.json"
+#: A publisher's own, by public key (see ``oms``); the name that the OpenSSF's tool gives it.
+BUNDLE_FILE = "model.sig"
 ALGORITHM = "hmac-sha256"
 #: Largest signature file that is read, bytes.
 MAX_SIGNATURE_BYTES = 256 << 10
@@ -42,7 +44,7 @@ class SignedFile(BaseModel):
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
-        if PurePosixPath(name).name != name or name in (".", "..", SIGNATURE_FILE):
+        if PurePosixPath(name).name != name or name in (".", "..", SIGNATURE_FILE, BUNDLE_FILE):
             raise ValueError("not the name of a file in the adapter's folder")
         return name
 
@@ -153,5 +155,5 @@ def compare(signature: Signature, found: Mapping[str, tuple[int, str]]) -> None:
 
 def bad(name: str, problem: str) -> AdapterRejected:
     """The refusal of one file."""
-    quoted = name if name == SIGNATURE_FILE else shown(name)
+    quoted = name if name in (SIGNATURE_FILE, BUNDLE_FILE) else shown(name)
     return AdapterRejected(Reason.BAD_SIGNATURE, f"{quoted} {problem}.")

@@ -1,4 +1,7 @@
-"""The file of signing keys: which key may vouch for which adapters, and until when."""
+"""The file of signing keys: which key may vouch for which adapters, and until when.
+
+A key is a secret that signer and server share, or the public half of a publisher's own.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import os
 import stat
 import threading
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from python_backend.adapters import oms, signing
 from python_backend.adapters.globs import Globs
 from python_backend.adapters.rejection import AdapterRejected, Reason, shown
 from python_backend.settings import explain
@@ -25,12 +29,16 @@ class SigningKeysError(Exception):
 
 
 class SigningKey(BaseModel):
-    """One key. ``secret`` is 64 hex digits; ``adapters`` are globs such as ``fin_*``."""
+    """One key: ``secret``, 64 hex digits, or ``public_key``, PEM text of an elliptic curve.
+
+    ``adapters`` are globs such as ``fin_*``.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    secret: str = Field(pattern=r"^[0-9a-f]{64}$", repr=False)
+    secret: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$", repr=False)
+    public_key: str | None = None
     adapters: Globs = Field(min_length=1)
     #: From then on the key vouches for nothing; None for no end.
     not_after: datetime.datetime | None = None
@@ -39,6 +47,17 @@ class SigningKey(BaseModel):
     @classmethod
     def _with_zone(cls, moment: datetime.datetime | None) -> datetime.datetime | None:
         return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+
+    @field_validator("public_key")
+    @classmethod
+    def _as_everybody_writes_it(cls, pem: str | None) -> str | None:
+        return None if pem is None else oms.public_key(pem)[0]
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> SigningKey:
+        if (self.secret is None) == (self.public_key is None):
+            raise ValueError("a key has either secret or public_key")
+        return self
 
     def covers(self, lora_id: str) -> bool:
         """Whether the key may vouch for this adapter."""
@@ -59,6 +78,9 @@ class SigningKeys(BaseModel):
         for name in ids:
             if ids.count(name) > 1:
                 raise ValueError(f"the key id {name!r} is given twice")
+        public = [key.public_key for key in self.keys if key.public_key is not None]
+        if len(set(public)) != len(public):
+            raise ValueError("a public key is given twice")
         return self
 
     def find(self, key_id: str, lora_id: str, now_s: float) -> bytes:
@@ -67,11 +89,37 @@ class SigningKeys(BaseModel):
         name = shown(key_id)
         if key is None:
             raise _refused(f"the key {name} is not in the server's keys file")
-        if not key.covers(lora_id):
-            raise _refused(f"the key {name} is not for this adapter")
-        if key.not_after is not None and now_s >= key.not_after.timestamp():
-            raise _refused(f"the key {name} has expired; sign the adapter with its successor")
+        if key.secret is None:
+            raise _refused(f"the key {name} is a public one and vouches by {signing.BUNDLE_FILE}")
+        _check_may(key, lora_id, now_s)
         return bytes.fromhex(key.secret)
+
+    def find_public(self, key_hash: str, lora_id: str, now_s: float) -> str:
+        """The public key of this hash (``oms.public_key``), PEM, if it may vouch for ``lora_id``.
+
+        Raises:
+            AdapterRejected: ``signing_key``.
+        """
+        for key in self.keys:
+            if key.public_key is not None and oms.public_key(key.public_key)[1] == key_hash:
+                _check_may(key, lora_id, now_s)
+                return key.public_key
+        raise _refused(f"the public key {shown(key_hash[:12])} is not in the server's keys file")
+
+
+def _check_may(key: SigningKey, lora_id: str, now_s: float) -> None:
+    name = shown(key.id)
+    if not key.covers(lora_id):
+        raise _refused(f"the key {name} is not for this adapter")
+    if key.not_after is not None and now_s >= key.not_after.timestamp():
+        raise _refused(f"the key {name} has expired; sign the adapter with its successor")
+
+
+class Keys(Protocol):
+    """Where keys come from."""
+
+    def current(self) -> SigningKeys:
+        """The keys as they stand. Raises ``AdapterRejected``: they cannot be told."""
 
 
 def _refused(sentence: str) -> AdapterRejected:

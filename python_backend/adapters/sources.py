@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from python_backend.adapters import shards, signing
+from python_backend.adapters import oms, shards, signing
 from python_backend.adapters.peft_config import CONFIG_FILE
 from python_backend.adapters.rejection import AdapterRejected
 from python_backend.adapters.shards import INDEX_FILE
-from python_backend.adapters.signing import SIGNATURE_FILE
+from python_backend.adapters.signing import BUNDLE_FILE, SIGNATURE_FILE
 from python_backend.adapters.source_http import HttpSource
 from python_backend.adapters.source_problem import Interrupted, Problem, SourceFailed, failed
 from python_backend.adapters.source_stores import StoreSource
@@ -90,8 +90,10 @@ class _Fetch:
                 raise missing
             for name in sorted(set(self._index().values())):
                 self._file(name)
-        if self._missing(SIGNATURE_FILE) is None:
-            for name in self._signed():
+        for kind, signed in ((SIGNATURE_FILE, _signed), (BUNDLE_FILE, _published)):
+            if self._missing(kind) is not None:
+                continue
+            for name in signed((self._into / kind).read_bytes()):
                 if name not in self._seen:
                     self._file(name)
         for name, stamp in self._seen.items():
@@ -100,14 +102,6 @@ class _Fetch:
 
     def _index(self) -> dict[str, str]:
         return shards.parse_index((self._into / INDEX_FILE).read_bytes())
-
-    def _signed(self) -> list[str]:
-        try:
-            signature = signing.read((self._into / SIGNATURE_FILE).read_bytes())
-        except AdapterRejected:
-            # It is refused, with its reason, where the adapter is judged.
-            return []
-        return [file.name for file in signature.files]
 
     def _missing(self, name: str) -> SourceFailed | None:
         """Fetches a file that may be missing, and why it is: 403 is what a store says that does
@@ -179,3 +173,17 @@ class _Fetch:
                 Problem.TOO_LARGE,
                 f"more than {self._max_bytes} bytes; raise sources.max_bytes if it is meant",
             )
+
+
+def _signed(data: bytes) -> list[str]:
+    """The files that ``adapter.sig.json`` names; a bad one is refused where it is judged."""
+    with contextlib.suppress(AdapterRejected):
+        return [file.name for file in signing.read(data).files]
+    return []
+
+
+def _published(data: bytes) -> list[str]:
+    """As ``_signed``, for ``model.sig``."""
+    with contextlib.suppress(AdapterRejected):
+        return sorted(oms.read(data).files)
+    return []

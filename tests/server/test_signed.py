@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from python_backend.adapters.weights import WEIGHTS_FILE
 from tests.server import access_tools, harness
 from tests.server.admin_tools import ended, listed, says
 from tests.server.harness import Server
@@ -19,9 +20,11 @@ from tools.audit.findings import Kind
 pytestmark = pytest.mark.server
 
 #: ``mark_s…`` must be signed; the demo's own markers need not be.
-SIGNED, UNSIGNED, EDITED, SWAPPED = (
-    f"mark_s{kind}_v1" for kind in ("signed", "unsigned", "edited", "swapped")
+SIGNED, UNSIGNED, EDITED, SWAPPED, PUBLISHED = (
+    f"mark_s{kind}_v1" for kind in ("signed", "unsigned", "edited", "swapped", "published")
 )
+#: Of another department.
+OTHERS = "fin_published_v1"
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     new = ("signing-keys", "new", "--keys", keys)
     harness.tools(*new, "--key-id", "mark-1", "--for", "mark_*")
     harness.tools(*new, "--key-id", "fin-1", "--for", "fin_*")
+    harness.tools("signing-keys", "pair", str(house / "acme"))
+    trust = ("signing-keys", "trust", "--keys", keys, "--public-key", str(house / "acme.pub"))
+    harness.tools(*trust, "--key-id", "acme-1", "--for", "mark_s*")
     (house / "incoming").mkdir()
     return house
 
@@ -77,6 +83,26 @@ def test_a_signed_adapter_is_added_and_says_its_word(house: Path, server: Server
     harness.tools("sign", str(other), *more)
     assert add(server, SIGNED, str(other), "update")["result"] == "updated"
     assert says(server.client, SIGNED)[0] == words[1]
+
+
+def test_a_publishers_adapter_is_served_and_no_edited_one(house: Path, server: Server) -> None:
+    words = list(server.markers.values())
+    folder = house / "incoming" / PUBLISHED
+    shutil.copytree(house / "demo" / "adapters" / list(server.markers)[1], folder)
+    harness.tools("sign", str(folder), "--private-key", str(house / "acme"))
+    assert add(server, PUBLISHED, str(folder))["result"] == "added"
+    word, served = says(server.client, PUBLISHED)
+    assert word == words[1]
+    # Other weights under the same signature change nothing.
+    other = house / "demo" / "adapters" / next(iter(server.markers))
+    shutil.copy(other / WEIGHTS_FILE, folder / WEIGHTS_FILE)
+    failed = add(server, PUBLISHED, str(folder), "update")
+    assert failed["error"].startswith(f"adapter_failed: bad_signature: {WEIGHTS_FILE!r} "), failed
+    assert says(server.client, PUBLISHED) == (word, served)
+    # His key is not for others' adapters, signed or not.
+    harness.tools("sign", str(folder), "--private-key", str(house / "acme"), "--lora-id", OTHERS)
+    failed = add(server, OTHERS, str(folder))
+    assert failed["error"].startswith("adapter_failed: signing_key: the key 'acme-1' "), failed
 
 
 def test_unsigned_and_edited_ones_are_refused_by_name(house: Path, server: Server) -> None:

@@ -82,3 +82,56 @@ def test_what_is_refused(keys: Path, folder: Path, tmp_path: Path) -> None:
     assert run("sign", tmp_path, "--key-id", "fin-1", "--keys", keys).exit_code == 2
     keys.chmod(0o644)
     assert "chmod 600" in run("verify", folder, "--keys", keys).output
+
+
+def test_a_publisher_signs_with_his_own_key(keys: Path, folder: Path, tmp_path: Path) -> None:
+    private, public = tmp_path / "acme", tmp_path / "acme.pub"
+    assert run("signing-keys", "pair", private).exit_code == 0
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert run("signing-keys", "pair", private).exit_code == 1
+    done = run("sign", folder, "--private-key", private)
+    assert (done.exit_code, done.output) == (0, f"{NAME} is signed by {private}: 2 files\n")
+    assert run("verify", folder, "--public-key", public).output == (
+        f"{NAME}: the signature is good\n"
+    )
+    assert run("verify", folder, "--keys", keys).exit_code == 1
+    trust = ("signing-keys", "trust", "--keys", keys, "--public-key", public, "--for", "fin_*")
+    assert run(*trust, "--key-id", "acme-1").exit_code == 0
+    assert run(*trust, "--key-id", "acme-2").exit_code == 1
+    assert run("verify", folder, "--keys", keys).exit_code == 0
+    (folder / "extra.txt").write_text("x")
+    done = run("verify", folder, "--keys", keys)
+    assert done.exit_code == 1 and "extra.txt" in done.output
+    # One signature at a time.
+    assert run("sign", folder, "--key-id", "fin-1", "--keys", keys).exit_code == 1
+
+
+def test_a_publisher_changes_his_key(keys: Path, folder: Path, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        assert run("signing-keys", "pair", tmp_path / name).exit_code == 0
+    signing = ("signing-keys", "trust", "--keys", keys, "--for", "fin_*", "--key-id", "acme-1")
+    assert run(*signing, "--public-key", tmp_path / "old.pub").exit_code == 0
+    rotate = ("signing-keys", "rotate", "--keys", keys, "--key-id", "acme-1", "--new-id", "acme-2")
+    assert run(*rotate).exit_code == 1
+    assert run(*rotate, "--public-key", tmp_path / "new.pub", "--grace-days", 0).exit_code == 0
+    run("sign", folder, "--private-key", tmp_path / "old")
+    done = run("verify", folder, "--keys", keys)
+    assert done.exit_code == 1 and "expired" in done.output
+    run("sign", folder, "--private-key", tmp_path / "new")
+    assert run("verify", folder, "--keys", keys).exit_code == 0
+
+
+def test_what_a_publisher_is_refused(keys: Path, folder: Path, tmp_path: Path) -> None:
+    run("signing-keys", "pair", tmp_path / "acme")
+    secret = ("--key-id", "fin-1", "--keys", keys)
+    for done, code in (
+        (run("sign", folder, "--private-key", tmp_path / "acme.pub"), 1),
+        (run("sign", folder, "--private-key", tmp_path / "none"), 1),
+        (run("sign", folder, "--private-key", tmp_path / "acme", *secret), 2),
+        (run("sign", folder), 2),
+        (run("verify", folder), 2),
+        (run("verify", folder, "--public-key", tmp_path / "acme"), 1),
+        (run("verify", folder, "--public-key", tmp_path / "acme.pub", "--keys", keys), 2),
+        (run("signing-keys", "rotate", *secret, "--new-id", "x", "--public-key", "acme.pub"), 1),
+    ):
+        assert done.exit_code == code and "error: " in done.output, done.output

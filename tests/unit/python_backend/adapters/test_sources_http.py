@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from python_backend.adapters import source_http, sources
+from python_backend.adapters import oms_library, source_http, sources
+from python_backend.adapters.signing import BUNDLE_FILE, SIGNATURE_FILE, Signature, SignedFile
 from python_backend.adapters.source_problem import Problem, SourceFailed
 from python_backend.errors import InvalidArgument
 from python_backend.source_settings import SourceSettings
 from tests.badadapters import good
 from tests.badadapters.files import CONFIG_FILE, WEIGHTS_FILE
 from tests.badadapters.shard_kinds import INDEX_FILE, PARTS, shard
+from tests.unit.python_backend.adapters.publisher_house import pair
 from tests.unit.python_backend.adapters.web_house import Web, serving
 
 pytestmark = pytest.mark.usefixtures("_quick")
@@ -78,6 +80,25 @@ def test_parts_arrive_by_their_index(tmp_path: Path) -> None:
         assert PARTS[1] in refused(Problem.NOT_FOUND, web, tmp_path)
         del web.files[f"/lora/{INDEX_FILE}"]
         assert WEIGHTS_FILE in refused(Problem.NOT_FOUND, web, tmp_path)
+
+
+@pytest.mark.parametrize("name", [SIGNATURE_FILE, BUNDLE_FILE])
+def test_what_is_signed_arrives_too(tmp_path: Path, files: dict[str, bytes], name: str) -> None:
+    (tmp_path / "origin" / "README.md").write_text("about it")
+    (tmp_path / "origin" / "notes.txt").write_text("not signed, so not fetched")
+    found = {"README.md": "00" * 32}
+    if name == BUNDLE_FILE:
+        pair(tmp_path / "key")
+        text = oms_library.sign(tmp_path / "key", "fin_risk_v1", found)
+    else:
+        (readme,) = (SignedFile(name=one, size=8, sha256=sha256) for one, sha256 in found.items())
+        text = Signature(key_id="k", lora_id="x", created=1, files=(readme,)).to_json()
+    (tmp_path / "origin" / name).write_text(text)
+    with serving(served(tmp_path / "origin")) as web:
+        arrived = fetch(web, tmp_path)
+    assert arrived.keys() == {*files, "/lora/README.md", f"/lora/{name}"}
+    with serving({**files, f"/lora/{name}": b"none"}) as web:
+        assert fetch(web, tmp_path).keys() == {*files, f"/lora/{name}"}
 
 
 def test_a_cut_file_is_taken_up_where_it_broke(tmp_path: Path, files: dict[str, bytes]) -> None:
