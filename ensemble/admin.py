@@ -102,7 +102,8 @@ class AdminGate:
         trace.identity = identify(raw, policy, self._wall_clock())
         principal = trace.identity.principal
         command = commands.parse(read())
-        trace.asked = [name for name in (command.lora_id, command.alias, command.job) if name]
+        names = (command.lora_id, command.alias, command.job, command.breaker)
+        trace.asked = [name for name in names if name]
         trace.resolved = f"admin:{command.op}"
         admin = "admin" in principal.roles
         caller = "caller" in principal.roles

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,15 +21,26 @@ from python_backend.breaker import Breaker, Permit, State
 from python_backend.breaker_settings import BreakerSettings
 from python_backend.engine.base import Version
 from python_backend.errors import AdapterFailed, BreakerOpen
-from python_backend.signals import RouteErrors
+from python_backend.signals import LoadLatency, RouteErrors
 
 log = logging.getLogger(__name__)
 
 SWITCH, FRAGMENTATION, LOAD, ROUTING = "switch_rate", "fragmentation", "load_latency", "routing"
 SIGNALS = (SWITCH, FRAGMENTATION, LOAD, ROUTING)
+#: What a breaker that is not an adapter's watches, by signal.
+ENGINE, DEVICE, SHM, HOST = "engine", "device", "shm", "host"
 #: Versions with a breaker of their own; that of the least recently used one is forgotten.
 _MAX_ROUTES = 1000
 _MAX_WARMING = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class _Route:
+    """What watches one version's answers."""
+
+    name: str
+    breaker: Breaker
+    errors: RouteErrors
 
 
 class Guard:
@@ -48,8 +60,10 @@ class Guard:
         self._settings, self._warm, self._clock = settings, warm, clock
         self.switch_rate = Breaker(settings.switch_rate.rule())
         self.fragmentation = Breaker(settings.fragmentation.rule())
+        self.shm_fragmentation = Breaker(settings.fragmentation.rule())
         self.load_latency = Breaker(settings.load_latency.rule())
-        self._routes: OrderedDict[int, tuple[Breaker, RouteErrors]] = OrderedDict()
+        self.latency = LoadLatency(self.load_latency)
+        self._routes: OrderedDict[int, _Route] = OrderedDict()
         #: Over all versions.
         self.route_errors = RouteErrors()
         self._forgotten: Counter[State] = Counter()
@@ -73,7 +87,8 @@ class Guard:
             yield
             return
         self._check_load(version)
-        breaker, errors = self._route(version)
+        route = self._route(version)
+        breaker, errors = route.breaker, route.errors
         permit = breaker.permit(self._clock()) if self._settings.routing.enforce else Permit()
         if permit is None:
             raise self._refused(ROUTING, breaker)
@@ -129,52 +144,69 @@ class Guard:
         finally:
             del self._warming[version.int_id]
 
-    def _route(self, version: Version) -> tuple[Breaker, RouteErrors]:
+    def _route(self, version: Version) -> _Route:
         found = self._routes.get(version.int_id)
         if found is None:
             breaker = Breaker(self._settings.routing.rule())
-            found = self._routes[version.int_id] = (breaker, RouteErrors(breaker))
+            found = _Route(version.name, breaker, RouteErrors(breaker))
+            self._routes[version.int_id] = found
             if len(self._routes) > _MAX_ROUTES:
-                _, (old, _) = self._routes.popitem(last=False)
-                self._forgotten.update(old.transitions)
+                _, old = self._routes.popitem(last=False)
+                self._forgotten.update(old.breaker.transitions)
         self._routes.move_to_end(version.int_id)
         return found
 
+    def named(self) -> Iterator[tuple[str, str, Breaker]]:
+        """Every breaker with its signal and its scope; routing's scope is a version's name."""
+        yield SWITCH, ENGINE, self.switch_rate
+        yield FRAGMENTATION, DEVICE, self.fragmentation
+        yield FRAGMENTATION, SHM, self.shm_fragmentation
+        yield LOAD, HOST, self.load_latency
+        for route in self._routes.values():
+            yield ROUTING, route.name, route.breaker
+
     def states(self) -> dict[str, State]:
-        """Of each signal the state that is worst for callers, routing's over all versions."""
+        """Of each signal the state that is worst for callers, over all its scopes."""
         worst = (State.CLOSED, State.WARNING, State.HALF_OPEN, State.OPEN).index
-        routes = [breaker.state for breaker, _ in self._routes.values()]
-        return {
-            SWITCH: self.switch_rate.state,
-            FRAGMENTATION: self.fragmentation.state,
-            LOAD: self.load_latency.state,
-            ROUTING: max(routes, key=worst, default=State.CLOSED),
-        }
+        found = dict.fromkeys(SIGNALS, State.CLOSED)
+        for signal, _, breaker in self.named():
+            found[signal] = max(found[signal], breaker.state, key=worst)
+        return found
 
     def transitions(self) -> dict[str, Counter[State]]:
         """How often the breakers of each signal entered each state."""
-        routes = Counter(self._forgotten)
-        for breaker, _ in self._routes.values():
-            routes.update(breaker.transitions)
-        return {
-            SWITCH: Counter(self.switch_rate.transitions),
-            FRAGMENTATION: Counter(self.fragmentation.transitions),
-            LOAD: Counter(self.load_latency.transitions),
-            ROUTING: routes,
-        }
+        found = {signal: Counter[State]() for signal in SIGNALS}
+        found[ROUTING].update(self._forgotten)
+        for signal, _, breaker in self.named():
+            found[signal].update(breaker.transitions)
+        return found
 
-    def reset(self, signal: str) -> None:
-        """Closes a signal's breakers."""
-        if signal == ROUTING:
-            for breaker, _ in self._routes.values():
-                breaker.reset()
-        else:
-            breakers = {
-                SWITCH: self.switch_rate,
-                FRAGMENTATION: self.fragmentation,
-                LOAD: self.load_latency,
-            }
-            breakers[signal].reset()
+    def reset(self, signal: str, scope: str = "") -> int | None:
+        """Closes a signal's breakers, or the one of ``scope``, and forgets what opened them.
+
+        Args:
+            scope: as ``named`` has it; of routing also a lora_id, for all its versions.
+
+        Returns:
+            How many were not closed before; None where there is no such breaker.
+        """
+        found = [
+            breaker
+            for of, name, breaker in self.named()
+            if of == signal and scope in ("", name, name.partition("@")[0])
+        ]
+        if not found and (scope or signal not in SIGNALS):
+            return None
+        changed = sum(breaker.state is not State.CLOSED for breaker in found)
+        for breaker in found:
+            breaker.reset()
+        # Else the next value would open it again for what is over.
+        if signal == LOAD:
+            self.latency.clear()
+        for route in self._routes.values():
+            if route.breaker in found:
+                route.errors.clear()
+        return changed
 
     def stop(self) -> None:
         """Warms no more."""

@@ -56,7 +56,7 @@ class Monitor:
         self._guard, self._files, self._put = guard, files, put
         self._versions, self._adapters = versions, adapters
         self._rate = signals.SwitchRate()
-        self._latency = signals.LoadLatency(guard.load_latency)
+        self._latency = guard.latency
         self._busy: deque[tuple[float, float]] = deque()
         self._record = WorkerRecord()
         self._held: frozenset[int] = frozenset()

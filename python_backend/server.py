@@ -158,6 +158,7 @@ class EngineServer:
             view=EngineView(tiering.state),
             heals=lambda: engine.heals,
             cancel=self._service.cancel_request,
+            guard=watched.guard,
         )
         self._watch(self._service, engine)
         ready = sum(entry.state is catalog.State.READY for entry in entries.values())

@@ -59,6 +59,10 @@ class LoadLatency:
         """Of the loads there were; 0 before the first."""
         return statistics.median(self._loads) if self._loads else 0.0
 
+    def clear(self) -> None:
+        """Forgets the loads there were."""
+        self._loads.clear()
+
     def loaded(self, seconds: float, now_s: float) -> None:
         """One more load. What is no time tells nothing."""
         if not (math.isfinite(seconds) and seconds >= 0):
@@ -90,6 +94,11 @@ class RouteErrors:
         """0 where there was no answer."""
         return self._count / len(self._wrong) if self._wrong else 0.0
 
+    def clear(self) -> None:
+        """Forgets the answers there were."""
+        self._wrong.clear()
+        self._count = 0
+
     def answered(self, *, wrong: bool, now_s: float) -> None:
         """One more answer whose weights are known."""
         if len(self._wrong) == ANSWERS:
@@ -102,8 +111,7 @@ class RouteErrors:
         if not wrong:
             if breaker.state is not State.CLOSED and breaker.value(0.0, now_s) is State.CLOSED:
                 # What it was opened for is over: it must not open again for the same answers.
-                self._wrong.clear()
-                self._count = 0
+                self.clear()
             return
         breaker.row_broken()
         if breaker.state is State.HALF_OPEN:

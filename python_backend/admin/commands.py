@@ -15,6 +15,8 @@ MAX_BYTES = 16_384
 _MAX_SOURCE = 4096
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+#: A signal, or a signal and one of its scopes.
+_BREAKER = re.compile(r"[a-z_]{1,32}(/[a-z0-9_@]{1,96})?", re.ASCII)
 
 #: Fields of each operation; those with a question mark may be left out.
 OPERATIONS: dict[str, tuple[str, ...]] = {
@@ -33,6 +35,8 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "aliases": (),
     "alias_set": ("alias", "to", "canary?", "share?"),
     "alias_rollback": ("alias",),
+    "breakers": (),
+    "breaker_reset": ("breaker",),
 }
 #: What whoever may call at all may ask for, about their own department's requests.
 FOR_CALLERS = frozenset({"cancel"})
@@ -56,6 +60,7 @@ class Command:
     to: str = ""
     canary: str = ""
     share: float = 0.0
+    breaker: str = ""
     by_admin: bool = False
     policy_error: str = ""
 
@@ -109,6 +114,9 @@ def _checked(name: str, value: Any) -> Any:
     if name == "alias":
         if not naming.is_alias(value) or naming.is_lora_id(value):
             raise InvalidArgument(name, "reserved, shaped like a lora_id, or no plain ASCII name")
+    elif name == "breaker":
+        if not _BREAKER.fullmatch(value):
+            raise InvalidArgument(name, "must be SIGNAL or SIGNAL/SCOPE, as breakers lists them")
     elif name == "sha256":
         if not _SHA256.fullmatch(value):
             raise InvalidArgument(name, "must be 64 hex digits, small letters")

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from python_backend.adapters import incoming
 from python_backend.adapters.catalog import RECHECK_S, State
 from python_backend.adapters.keeper import Keeper
-from python_backend.admin import aliasing, listing
+from python_backend.admin import aliasing, breaking, listing
 from python_backend.admin.changes import Changes
 from python_backend.admin.commands import Command
 from python_backend.admin.engine_view import EngineView
@@ -21,6 +21,7 @@ from python_backend.admin.fetching import Fetching
 from python_backend.admin.jobs import Job, Jobs
 from python_backend.engine.base import Engine, EngineInfo
 from python_backend.errors import InvalidArgument, NotFound, Unavailable
+from python_backend.guard import Guard
 from python_backend.settings import AdapterSettings
 from python_backend.ticket import Ticket
 
@@ -44,6 +45,7 @@ class Desk:
         heals: how often the KV cache was healed.
         cancel: cancels a request by uid if it is this department's (None: anybody's); whether
             there was one.
+        guard: the breakers, where anything is watched.
     """
 
     def __init__(
@@ -57,10 +59,12 @@ class Desk:
         view: EngineView,
         heals: Callable[[], int],
         cancel: Callable[[str, str | None], bool],
+        guard: Guard | None = None,
     ) -> None:
         self._keeper, self._engine, self._info = keeper, engine, info
         self._changes = Changes(keeper, settings)
         self._fetching = Fetching(settings.root, keeper.sources)
+        self._guard = guard
         self._boot_id, self._view, self._heals, self._cancel = boot_id, view, heals, cancel
         self._began_s = time.monotonic()
         if len(keeper.book.current.pinned) >= info.max_loras:
@@ -78,7 +82,8 @@ class Desk:
             whose = None if command.by_admin else ticket.department
             return _json(cancelled=self._cancel(command.request_uid, whose))
         carry_out = getattr(self, f"_{command.op}")
-        log.info("admin %s: %s %s", ticket.principal, command.op, command.lora_id or command.alias)
+        about = command.lora_id or command.alias or command.breaker
+        log.info("admin %s: %s %s", ticket.principal, command.op, about)
         result: str = await carry_out(command)
         return result
 
@@ -215,6 +220,12 @@ class Desk:
 
     async def _alias_rollback(self, command: Command) -> str:
         return await self._decide("rolled back", aliasing.rollback(command.alias))
+
+    async def _breakers(self, command: Command) -> str:
+        return _json(breakers=breaking.rows(self._guard, time.monotonic()))
+
+    async def _breaker_reset(self, command: Command) -> str:
+        return _json(status="reset", changed=breaking.reset(self._guard, command.breaker))
 
     def _entry(self, command: Command) -> Any:
         entry = self._keeper.shelf.entries().get(command.lora_id)

@@ -210,6 +210,27 @@ def job(
     _run(url, key_file, key_env, as_json, "job", shown=show.pairs, job=job_id)
 
 
+@app.command()
+def breakers(
+    reset: Annotated[
+        str | None, typer.Option(help="Close SIGNAL, or SIGNAL/SCOPE, as the list names them.")
+    ] = None,
+    url: Url = URL,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = ENV,
+    as_json: AsJson = False,
+) -> None:
+    """Every breaker: its state and how often it opened; or reset some, whatever they are."""
+    if reset is not None:
+        _run(url, key_file, key_env, as_json, "breaker_reset", shown=show.changed, breaker=reset)
+        return
+
+    def shown(console: Console, result: dict[str, Any]) -> None:
+        console.print(show.breakers(result["breakers"]))
+
+    _run(url, key_file, key_env, as_json, "breakers", shown=shown)
+
+
 @alias_app.command("list")
 def alias_list(
     url: Url = URL, key_file: KeyFile = None, key_env: KeyEnv = ENV, as_json: AsJson = False

@@ -38,6 +38,28 @@ def adapters(rows: Iterable[Mapping[str, Any]]) -> Table:
     return table
 
 
+def breakers(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """The table of ``breakers``."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("breaker", "state", "opened", "retry after s"):
+        table.add_column(name, no_wrap=True, justify="right" if name == "opened" else "left")
+    for row in rows:
+        state = str(row["state"])
+        wait = row["retry_after_s"]
+        table.add_row(
+            Text(str(row["breaker"])),
+            Text(state, "green" if state == "closed" else "yellow"),
+            str(row["opened"]),
+            "–" if wait is None else f"{wait:.0f}",
+        )
+    return table
+
+
+def changed(console: Console, body: Mapping[str, Any]) -> None:
+    """What came of a change that may have found nothing to do."""
+    console.print(Text(str(body["status"]) if body["changed"] else "was closed already"))
+
+
 def ago(seconds: float | None) -> str:
     """A span in one unit, such as ``5 min``; a dash for never."""
     if seconds is None:

@@ -144,6 +144,39 @@ def test_not_enforced_is_shown_only() -> None:
     assert guard.states()[guards.LOAD] is State.OPEN
 
 
+def test_reset_in_half_open_forgets_what_opened_it() -> None:
+    guard = make()
+    guard.truth = lambda version: False
+    for int_id in (1, 2):
+        for _ in range(100):
+            with pytest.raises(AdapterFailed):
+                answer(guard, version(int_id))
+    CLOCK[0] = 5.0
+    guard.truth = lambda version: None
+    with guard.entered(version(1)):
+        assert guard.states()[guards.ROUTING] is State.OPEN, "the other one's"
+        assert guard.reset(guards.ROUTING, "fin_risk_v1") == 2
+        assert guard.reset(guards.ROUTING, version(1).name) == 0
+    assert guard.states()[guards.ROUTING] is State.CLOSED
+    # The probe that was out has given nothing back twice, and one wrong answer opens nothing.
+    guard.truth = lambda version: False
+    with pytest.raises(AdapterFailed):
+        answer(guard, version(1))
+    assert guard.states()[guards.ROUTING] is State.CLOSED
+    for _ in range(10):
+        guard.latency.loaded(1.0, 5.0)
+    CLOCK[0] = 10.0
+    guard.resident = lambda int_id: False
+    guard.truth = lambda version: None
+    answer(guard, version(3))
+    assert guard.states()[guards.LOAD] is State.HALF_OPEN
+    assert guard.reset(guards.LOAD) == 1
+    guard.latency.loaded(1.0, 11.0)
+    assert guard.states()[guards.LOAD] is State.CLOSED
+    assert (guard.reset("nothing"), guard.reset(guards.ROUTING, "fin_none_v1")) == (None, None)
+    assert guard.reset(guards.SWITCH) == 0
+
+
 class Desk:
     """A monitor over a record that the test writes."""
 

@@ -141,6 +141,24 @@ def test_aliases(server: Server) -> None:
     assert done.output == "fin_risk → fin_risk_v2, 10% to fin_risk_v3 (operator)\n"
 
 
+def test_breakers(server: Server) -> None:
+    rows = [
+        {"breaker": "routing/fin_risk_v1@d", "state": "open", "opened": 2, "retry_after_s": 4.2},
+        {"breaker": "fragmentation/shm", "state": "closed", "opened": 0, "retry_after_s": None},
+    ]
+    done = server.run("breakers", answers=[(200, {"breakers": rows})])
+    assert done.exit_code == 0, done.output
+    assert [line.split() for line in done.output.splitlines()[1:]] == [
+        ["routing/fin_risk_v1@d", "open", "2", "4"],
+        ["fragmentation/shm", "closed", "0", "–"],
+    ]
+    for changed, text in ((True, "reset\n"), (False, "was closed already\n")):
+        answer = (200, {"status": "reset", "changed": changed})
+        done = server.run("breakers", "--reset", "routing/fin_risk_v1", answers=[answer])
+        assert (done.exit_code, done.output) == (0, text)
+    assert server.asked[-1] == {"op": "breaker_reset", "breaker": "routing/fin_risk_v1"}
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "text"),
     [

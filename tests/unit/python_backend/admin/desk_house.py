@@ -16,6 +16,7 @@ from python_backend.admin import commands
 from python_backend.admin.desk import Desk
 from python_backend.admin.engine_view import EngineView
 from python_backend.engine.fake import FakeEngine
+from python_backend.guard import Guard
 from python_backend.settings import Settings
 from python_backend.ticket import ENGINE_AUDIENCE, Ticket
 from tests.badadapters import good, target
@@ -37,6 +38,7 @@ class House:
     def __init__(self, tmp: Path, settings: Settings, engine: FakeEngine) -> None:
         self.tmp, self.settings, self.engine = tmp, settings, engine
         self.cancelled: list[tuple[str, str | None]] = []
+        self.guard = Guard(settings.breakers, engine.preload, lambda: 0.0)
         self.keeper: Keeper
         self.desk: Desk
 
@@ -62,6 +64,7 @@ class House:
             view=EngineView(self.engine_state),
             heals=lambda: 0,
             cancel=self.cancel,
+            guard=self.guard,
         )
 
     async def engine_state(self) -> Mapping[str, Any]:

@@ -10,7 +10,9 @@ import pytest
 
 from python_backend.adapters.catalog import Entry, State
 from python_backend.admin import desk as desk_module
+from python_backend.breaker import State as Breaking
 from python_backend.errors import InvalidArgument, NotFound
+from python_backend.guard import LOAD
 from tests.unit.python_backend.admin.desk_house import House, run
 
 NAME = "fin_risk_v1"
@@ -137,5 +139,37 @@ def test_a_thousand_are_listed_fast(tmp_path: Path) -> None:
         assert len(found["adapters"]) == 1000
         print(f"list of 1000: {min(took) * 1e3:.1f} ms")
         assert min(took) < 0.1
+
+    run(tmp_path, test)
+
+
+def test_breakers_are_shown_and_reset(tmp_path: Path) -> None:
+    async def test(house: House) -> None:
+        assert {
+            row["breaker"]: row["state"] for row in (await house.ask("breakers"))["breakers"]
+        } == {
+            "switch_rate/engine": "closed",
+            "fragmentation/device": "closed",
+            "fragmentation/shm": "closed",
+            "load_latency/host": "closed",
+        }
+        house.guard.load_latency.value(1.0, 0.0)
+        first, *_ = (await house.ask("breakers"))["breakers"]
+        assert first == {
+            "breaker": "load_latency/host",
+            "state": "open",
+            "opened": 1,
+            "retry_after_s": first["retry_after_s"],
+        }
+        reset = {"status": "reset", "changed": True}
+        assert await house.ask("breaker_reset", breaker="load_latency/host") == reset
+        assert await house.ask("breaker_reset", breaker="load_latency") == {
+            **reset,
+            "changed": False,
+        }
+        assert house.guard.states()[LOAD] is Breaking.CLOSED
+        for none in ("load_latency/shm", "nothing", "routing/fin_risk_v1"):
+            with pytest.raises(NotFound):
+                await house.ask("breaker_reset", breaker=none)
 
     run(tmp_path, test)
