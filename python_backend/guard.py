@@ -72,6 +72,8 @@ class Guard:
         self.truth: Callable[[Version], bool | None] = lambda version: None
         #: Whether the engine holds a version in slot or host cache.
         self.resident: Callable[[int], bool] = lambda int_id: True
+        #: Called when routing's breakers are reset by hand.
+        self.forgotten: Callable[[], None] = lambda: None
         self.checks: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
 
@@ -110,6 +112,10 @@ class Guard:
         self.checks["wrong" if wrong else "right"] += 1
         errors.answered(wrong=wrong, now_s=now_s)
         self.route_errors.answered(wrong=wrong, now_s=now_s)
+
+    def fingerprint(self, version: Version, *, right: bool) -> None:
+        """A canary's verdict on a version: as an answer whose weights are known."""
+        self._answered(self._route(version).errors, wrong=not right)
 
     def _check_load(self, version: Version) -> None:
         if self.resident(version.int_id):
@@ -203,6 +209,8 @@ class Guard:
         # Else the next value would open it again for what is over.
         if signal == LOAD:
             self.latency.clear()
+        elif signal == ROUTING:
+            self.forgotten()
         for route in self._routes.values():
             if route.breaker in found:
                 route.errors.clear()

@@ -72,6 +72,10 @@ class Monitor:
         """Whether the engine holds it in slot or host cache; True where nothing is known."""
         return not self._record.slots or int_id in self._held
 
+    def in_slots(self) -> list[int]:
+        """Ids of the adapters in slots, as of the last look."""
+        return [slot[0] for slot in self._record.slots if slot]
+
     def truth(self, version: Version) -> bool | None:
         """Whether the weights in the version's slot are its own; None while that is not known."""
         loaded = self._loaded.get(version.int_id)

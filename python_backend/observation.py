@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -10,13 +11,15 @@ from pathlib import Path
 from python_backend import lora_metrics
 from python_backend.adapters.catalog import State
 from python_backend.adapters.keeper import Keeper
+from python_backend.adapters.store import Store
 from python_backend.admission import Admission
 from python_backend.breaker import State as Breaking
 from python_backend.breaker_settings import BreakerSettings
+from python_backend.canary import Canary
 from python_backend.completion import CompletionSink, NoSink
 from python_backend.completion_metrics import MetricsSink
 from python_backend.engine import record
-from python_backend.engine.base import Engine, Version
+from python_backend.engine.base import Version
 from python_backend.errors import NotFound
 from python_backend.guard import Guard
 from python_backend.metrics import Metrics
@@ -30,6 +33,7 @@ class Observation:
 
     Args:
         workers: how many of its workers publish a record.
+        canary_s: how often a fingerprint is asked for, seconds; 0: never.
     """
 
     def __init__(
@@ -37,10 +41,11 @@ class Observation:
         settings: BreakerSettings,
         run_dir: Path,
         workers: int,
-        engine: Engine,
+        engine: Store,
         keeper: Keeper,
         metrics: Metrics,
         admission: Admission,
+        canary_s: float = 0.0,
     ) -> None:
         self._keeper, self._metrics = keeper, metrics
         self._scheduler, self._limits = admission.scheduler, admission.scheduler.limits
@@ -55,6 +60,21 @@ class Observation:
             adapters=self._adapters,
             after_look=self._ease,
         )
+        self._canary_s = canary_s
+        self._canary = Canary(
+            engine,
+            in_slots=self._monitor.in_slots,
+            versions=self._versions,
+            truth=self._monitor.truth,
+            idle=lambda: not admission.total,
+            lease=lambda v: keeper.versions.lease(v.lora_id, v.digest, used=False),
+            judged=lambda version, right: self.guard.fingerprint(version, right=right),
+        )
+        self.guard.truth = self._truth
+        self.guard.forgotten = self._canary.forget
+
+    def _truth(self, version: Version) -> bool | None:
+        return False if version.int_id in self._canary.wrong else self._monitor.truth(version)
 
     def sink(self, inner: CompletionSink | None) -> CompletionSink:
         """A sink that counts what it hands on to ``inner``, if there is one."""
@@ -62,10 +82,16 @@ class Observation:
 
     async def follow(self) -> None:
         """Watches, for ever."""
+        asking = None
+        if self._canary_s:
+            work = self._canary.follow(self._canary_s, asyncio.sleep)
+            asking = asyncio.get_running_loop().create_task(work)
         try:
             await self._monitor.follow(time.monotonic)
         finally:
             self.guard.stop()
+            if asking is not None:
+                asking.cancel()
 
     def _ease(self) -> None:
         """From its warning on, the switch rate makes admission spare switches.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from python_backend import lora_metrics, presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
@@ -21,7 +21,7 @@ from python_backend.admin.desk import Desk
 from python_backend.admin.engine_view import EngineView
 from python_backend.admission import Admission, gauges, shares
 from python_backend.audit.completions import AuditSink, open_sink
-from python_backend.completion import Responder
+from python_backend.completion import CompletionSink, Responder
 from python_backend.engine import arguments, fitting, orphans, record, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo
@@ -102,8 +102,11 @@ class EngineServer:
         listed = multi_lora.load(self._version_dir / multi_lora.MULTI_LORA_JSON, aliases, root)
         known = sum(1 for _ in root.iterdir()) + len(listed)
         reserve = config.admission.reserve_seats
+        observed = config.observation.enabled
         # Mixtures lie in the host cache beside the adapters.
-        engine_args = arguments.engine_arguments(raw, known + config.fusion.max_live, reserve)
+        engine_args = arguments.engine_arguments(
+            raw, known + config.fusion.max_live, reserve, observed=observed
+        )
         fitting.check(engine_args, config.memory_limit_bytes)
         cores = len(os.sched_getaffinity(0))
         arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())
@@ -128,11 +131,22 @@ class EngineServer:
         entries = keeper.open()
         admission = self._new_admission(engine, info, metrics)
         workers = arguments.workers(engine_args)
-        watched = Observation(
-            config.breakers, config.run_dir, workers, store, keeper, metrics, admission
-        )
-        self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
-        held_back = lambda: strained(watched.guard.states(), config.breakers)  # noqa: E731
+        canary_s = config.observation.canary_s
+        guard, sink = None, cast(CompletionSink, self._sink)
+        if config.observation.enabled:
+            watched = Observation(
+                config.breakers,
+                config.run_dir,
+                workers,
+                store,
+                keeper,
+                metrics,
+                admission,
+                canary_s,
+            )
+            guard, sink = watched.guard, watched.sink(self._sink)
+            self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
+        held_back = lambda: guard is not None and strained(guard.states(), config.breakers)  # noqa: E731
         self._wait(tiering.begin(keeper, held_back, metrics.put))
         mixtures = assembled(
             config.fusion, keeper, store, info.target, config.staged_dir, metrics.put
@@ -145,8 +159,8 @@ class EngineServer:
             admission,
             key=key,
             boot_id=boot_id,
-            sink=watched.sink(self._sink),
-            guard=watched.guard,
+            sink=sink,
+            guard=guard,
             mixtures=mixtures,
         )
         self._service.desk = self._desk = Desk(
@@ -158,7 +172,7 @@ class EngineServer:
             view=EngineView(tiering.state),
             heals=lambda: engine.heals,
             cancel=self._service.cancel_request,
-            guard=watched.guard,
+            guard=guard,
         )
         self._watch(self._service, engine)
         ready = sum(entry.state is catalog.State.READY for entry in entries.values())
@@ -244,6 +258,7 @@ class EngineServer:
         """The model's metrics; off as in the official backend, by parameter or engine argument."""
         options = self._options
         wanted = options.report_metrics and not engine_args.get("disable_log_stats")
+        wanted = wanted and self._settings.observation.enabled
         labels = {"model": options.name, "version": options.version}
         return Metrics(self._metrics_backend if wanted else None, labels)
 

@@ -19,6 +19,7 @@ from python_backend.adapters.aliases import Route, check_alias
 from python_backend.admission_settings import AdmissionSettings
 from python_backend.breaker_settings import BreakerSettings
 from python_backend.fusion_settings import FusionSettings
+from python_backend.observation_settings import ObservationSettings
 from python_backend.signing_settings import SigningSettings
 from python_backend.source_settings import SourceSettings
 from python_backend.tier_settings import TierSettings
@@ -95,6 +96,7 @@ class Settings(_Frozen):
     fusion: FusionSettings = FusionSettings()
     admission: AdmissionSettings = AdmissionSettings()
     breakers: BreakerSettings = BreakerSettings()
+    observation: ObservationSettings = ObservationSettings()
     access: AccessSettings = AccessSettings()
     audit: AuditSettings = AuditSettings()
     #: Folder of the server's own state (staged adapters, keys, snapshots, audit).

@@ -131,15 +131,17 @@ class Store:
 
     async def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """See ``Engine.generate``."""
-        version = job.version
-        if version is None:
-            async with contextlib.aclosing(self._engine.generate(job)) as steps:
-                async for step in steps:
-                    yield step
-            return
-        self.heat.note(version.lora_id, self._clock())
-        with self._use(version):
-            await self.load(version)
+        if job.version is not None:
+            self.heat.note(job.version.lora_id, self._clock())
+        async with contextlib.aclosing(self.probe(job)) as steps:
+            async for step in steps:
+                yield step
+
+    async def probe(self, job: Job) -> AsyncGenerator[Step, None]:
+        """As ``generate``, but nobody's use of the adapter: its priority stays."""
+        with self._use(job.version) if job.version else contextlib.nullcontext():
+            if job.version is not None:
+                await self.load(job.version)
             async with contextlib.aclosing(self._engine.generate(job)) as steps:
                 async for step in steps:
                     yield step

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 WORKER_EXTENSION = "python_backend.engine.observe.ObservedWorkerExtension"
+UNOBSERVED_EXTENSION = "python_backend.engine.worker.LoraWorkerExtension"
 #: Ranks vLLM allocates slots for; an adapter's own rank is free below the chosen one.
 ALLOWED_MAX_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 #: Arguments that this project decides.
@@ -66,7 +67,7 @@ def workers(arguments: dict[str, Any]) -> int:
 
 
 def engine_arguments(
-    raw: dict[str, Any], known_adapters: int, reserve_seats: int = 0
+    raw: dict[str, Any], known_adapters: int, reserve_seats: int = 0, *, observed: bool = True
 ) -> dict[str, Any]:
     """vLLM engine arguments from settings.
 
@@ -76,6 +77,7 @@ def engine_arguments(
             for as many again to come: vLLM drops the least recently used at its limit and would
             then read it again inside a step.
         reserve_seats: sequences on top of ``max_num_seqs`` that admission gives away by itself.
+        observed: whether the workers say what they do.
 
     Raises:
         EngineStartError: an argument is missing or contradicts this project.
@@ -95,7 +97,7 @@ def engine_arguments(
         allowed = ", ".join(map(str, ALLOWED_MAX_RANKS))
         raise EngineStartError(f"engine.max_lora_rank is {max_rank!r}; vLLM takes {allowed}")
     arguments = {"max_loras": 4, **raw, "enable_lora": True, "max_lora_rank": max_rank}
-    arguments["worker_extension_cls"] = WORKER_EXTENSION
+    arguments["worker_extension_cls"] = WORKER_EXTENSION if observed else UNOBSERVED_EXTENSION
     if "max_num_seqs" in raw:
         arguments["max_num_seqs"] = int(raw["max_num_seqs"]) + reserve_seats
     room = max(int(arguments["max_loras"]), 2 * known_adapters + 64)
