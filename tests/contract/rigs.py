@@ -121,6 +121,8 @@ class VllmRig(_Loop):
             "block_size": 32,
         }
         arguments = engine_arguments(raw, known_adapters=8)
+        # The real one with a hook for tests.
+        arguments["worker_extension_cls"] = "tests.contract.mislabel.MislabellingExtension"
         prepare_process(arguments, cores=2, gpu=False)
         self.engine = AsyncLLMEngine(arguments, run_dir / "worker-failures")
         self.info = self.run(self.engine.start())
