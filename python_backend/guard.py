@@ -5,7 +5,7 @@
 - Load latency, and fragmentation of the device's memory: a version that the engine does not hold
   is not loaded while a request waits. Load latency: it is warmed in the background meanwhile, and
   being resident ends it. Fragmentation: nothing new enters that pool.
-- Switch rate: not enforced here: it is admission that chooses who takes a slot.
+- Switch rate: not enforced here: it is admission that chooses who takes a slot, and when.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from python_backend.completion_metrics import MetricsSink
 from python_backend.engine import record
 from python_backend.engine.base import Version
 from python_backend.errors import NotFound
-from python_backend.guard import Guard
+from python_backend.guard import SWITCH, Guard
 from python_backend.metrics import Metrics
 from python_backend.monitor import Monitor, by_state
+from python_backend.signals import SWITCH_WINDOW_S
 
 _STATES = tuple(state.value for state in State)
 
@@ -48,7 +49,7 @@ class Observation:
         canary_s: float = 0.0,
     ) -> None:
         self._keeper, self._metrics = keeper, metrics
-        self._scheduler, self._limits = admission.scheduler, admission.scheduler.limits
+        self._admission, self._limits = admission, admission.scheduler.limits
         self._eased = settings.switch_rate.enforce
         metrics.declare(lora_metrics.REQUEST_FAMILIES)
         self.guard = Guard(settings, engine.preload, time.monotonic)
@@ -97,12 +98,19 @@ class Observation:
         """From its warning on, the switch rate makes admission spare switches.
 
         Requests for resident adapters may then pass others until those are overdue, which bounds
-        the wait; an overdue one gets its slot whatever the rate is.
+        the wait. Until it has closed again after it opened, switches are rationed to the rate below
+        which it closes: an overdue request gets its slot when the ration has a switch due.
         """
-        limits = self._limits
-        if self._eased and self.guard.switch_rate.state is not Breaking.CLOSED:
+        limits, breaker = self._limits, self.guard.switch_rate
+        state = breaker.state if self._eased else Breaking.CLOSED
+        if state is not Breaking.CLOSED:
             limits = dataclasses.replace(limits, affinity=max(limits.affinity, limits.patience))
-        self._scheduler.limits = limits
+        self._admission.scheduler.limits = limits
+        rationed = state in (Breaking.OPEN, Breaking.HALF_OPEN)
+        # Of a rate of 0 nobody would ever get a slot: one in the signal's window stays.
+        rate = max(breaker.rule.close, 1 / SWITCH_WINDOW_S) if rationed else None
+        self._admission.ration_switches(rate)
+        self.guard.refusals[SWITCH] = self._admission.ration_refusals
 
     def _versions(self) -> Mapping[int, Version]:
         versions = self._keeper.versions

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from python_backend.admission.department import OUTPUT_COST, Department, Request
 from python_backend.admission.limits import Limits, Share
+from python_backend.admission.ration import Ration
 from python_backend.admission.slots import Slots
 
 _DEFAULT = Share()
@@ -22,6 +23,8 @@ class Accounts:
     def __init__(self, limits: Limits, shares: Mapping[str, Share] | None = None) -> None:
         self.limits = limits
         self.slots = Slots(limits.slots)
+        #: How many switches there may be; None: as many as the order asks for.
+        self.ration: Ration | None = None
         #: Requests admitted so far.
         self.admissions = 0
         self.queued = self.in_engine = 0
@@ -138,6 +141,11 @@ class Accounts:
         """Whether more have passed a waiting request than patience allows."""
         return self.admissions >= request.due
 
+    def _switches(self, request: Request) -> bool:
+        """Whether its adapter would put another one out of its slot."""
+        slots, adapter = self.slots, request.adapter
+        return adapter is not None and not slots.untouched and not slots.is_resident(adapter)
+
     def _settle(self, request: Request, at_least: float = 0.0) -> None:
         service = max(at_least, request.tokens + OUTPUT_COST * request.produced)
         if service != request.charged:
@@ -159,9 +167,11 @@ class Accounts:
         self.in_engine += request.seats
         department.in_engine += request.seats
         department.running[request.adapter] += 1
-        if request.adapter is not None and self.slots.enter(
-            request.adapter, department.name, self.admissions
-        ):
+        if request.adapter is None:
+            return
+        if self.ration is not None and self._switches(request):
+            self.ration.take(now_s)
+        if self.slots.enter(request.adapter, department.name, self.admissions):
             department.adapters_in_flight += 1
 
     def _dequeue(self, department: Department, request: Request) -> None:

@@ -17,6 +17,9 @@ round of slots that its department's other adapters fill before it. The oldest o
 an adapter without a slot gets the next slot that becomes free, departments that hold fewer slots
 for their weight first, and if none is free a slot is emptied: its adapter gets no new requests
 until its last one ends.
+
+While switches are rationed, an adapter takes another one's slot only when the ration has one due:
+what needs no switch goes on, and of the others the oldest overdue still comes first.
 """
 
 from __future__ import annotations
@@ -67,13 +70,33 @@ class Scheduler(Accounts):
         )
         return list(wanted)[:count]
 
-    def _overdue(self, department: Department, count: int) -> list[Request]:
+    def switches_before(self, adapter: int) -> int:
+        """Adapters without a slot that wait already, other than this one."""
+        heads = (head for d in self._departments.values() if d.queued for head in d.by_age())
+        return len({h.adapter for h in heads if self._switches(h)} - {adapter})
+
+    def ration_due_s(self, now_s: float) -> float | None:
+        """Seconds until somebody who waits may switch; None where no ration keeps anybody."""
+        if self.ration is None or not self.queued:
+            return None
+        return self.ration.due_s(now_s) or None
+
+    def _may_enter(self, request: Request, now_s: float) -> bool:
+        """Whether the ration lets it in: it needs no switch, or one is due."""
+        rationed = self.ration is not None and self.ration.due_s(now_s) > 0
+        return not (rationed and self._switches(request))
+
+    def _overdue(self, department: Department, count: int, now_s: float) -> list[Request]:
         """Its oldest overdue requests that need a slot, one for each adapter."""
         found: list[Request] = []
         for head in department.by_age():
             if not self.overdue(head) or not department.has_concurrency(head.seats):
                 break
-            if head.adapter is not None and not self.slots.is_in_flight(head.adapter):
+            if (
+                head.adapter is not None
+                and not self.slots.is_in_flight(head.adapter)
+                and self._may_enter(head, now_s)
+            ):
                 found.append(head)
                 if len(found) == count:
                     break
@@ -86,7 +109,7 @@ class Scheduler(Accounts):
         first = [
             (department.slots_for_weight, head.arrival, head)
             for department in waiting
-            for head in self._overdue(department, 1)
+            for head in self._overdue(department, 1, now_s)
             if self._fits(department, head) and self._free_slots(department, now_s) > 0
         ]
         if not first:
@@ -139,7 +162,7 @@ class Scheduler(Accounts):
             held = department.slots_for_weight
             # Slots of others are emptied for those who hold less than they.
             room = lacking if held < most else min(lacking, department.adapters_in_flight)
-            for head in self._overdue(department, max(1, room)):
+            for head in self._overdue(department, max(1, room), now_s):
                 overdue.append((held, head.arrival, department))
         if len(emptying) > len(overdue):
             emptying.clear()
@@ -166,7 +189,7 @@ class Scheduler(Accounts):
         in_flight = [adapter for adapter in there if slots.is_in_flight(adapter)]
         for department in waiting:
             may_take = self._free_slots(department, now_s) > 0
-            request = self._of(department, there if may_take else in_flight, may_take)
+            request = self._of(department, there if may_take else in_flight, may_take, now_s)
             if request is None or not department.has_concurrency(request.seats):
                 continue
             if self._fits(department, request):
@@ -175,7 +198,9 @@ class Scheduler(Accounts):
                 return None  # They are saved up for it; one seat alone is only waited for.
         return None
 
-    def _of(self, department: Department, usable: list[int], may_take: bool) -> Request | None:
+    def _of(
+        self, department: Department, usable: list[int], may_take: bool, now_s: float
+    ) -> Request | None:
         """The department's request whose turn it is among those that can enter.
 
         Args:
@@ -195,6 +220,8 @@ class Scheduler(Accounts):
                 break
             if head.adapter is None or slots.is_resident(head.adapter):
                 continue
+            if not self._may_enter(head, now_s):
+                break
             # It puts out another adapter: those that would not may pass it until it is late.
             late = self.admissions >= head.turn + self.limits.affinity
             if best is None or slots.untouched or late:

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from python_backend.admission.bounds import Bounds
 from python_backend.admission.department import Request
 from python_backend.admission.limits import Limits, Share
+from python_backend.admission.ration import Ration
 from python_backend.admission.scheduler import Scheduler
-from python_backend.errors import Overloaded
+from python_backend.errors import BreakerOpen, Overloaded
 
 #: What those are told who find no place and whose wait nobody can estimate, seconds.
 _RETRY_S = 1.0
@@ -75,6 +76,21 @@ class Admission:
         self.on_change: Callable[[], None] = lambda: None
         self._turns: dict[int, asyncio.Future[None]] = {}
         self._pumping = False
+        self._ration_timer: asyncio.TimerHandle | None = None
+        #: Requests whose turn, by the ration of switches, would come behind their deadline.
+        self.ration_refusals = 0
+
+    def ration_switches(self, rate: float | None) -> None:
+        """Rations the times an adapter takes another one's slot; on the loop.
+
+        Args:
+            rate: per second, above 0; None: not any more.
+        """
+        scheduler = self.scheduler
+        if rate != (scheduler.ration.rate if scheduler.ration else None):
+            scheduler.ration = None if rate is None else Ration(rate, self._clock())
+            if scheduler.queued:
+                self._pump_soon()
 
     @property
     def under_way(self) -> dict[str, int]:
@@ -120,6 +136,7 @@ class Admission:
             raise Overloaded(
                 "your department's queue is longer than your deadline.", retry_after=_whole(wait_s)
             )
+        self._check_ration(adapter, left_s)
         self.bounds.add_tokens(tokens, _whole(wait_s))
         place.counted = tokens
         most = tokens + seats * max_tokens
@@ -137,6 +154,17 @@ class Admission:
         """The engine has ended a step; on the loop."""
         if self.scheduler.stepped():
             self._pump_soon()
+
+    def _check_ration(self, adapter: int | None, left_s: float | None) -> None:
+        ration, slots = self.scheduler.ration, self.scheduler.slots
+        if ration is None or left_s is None or adapter is None:
+            return
+        if slots.untouched or slots.is_resident(adapter):
+            return
+        wait_s = self.scheduler.switches_before(adapter) / ration.rate
+        if wait_s > left_s:
+            self.ration_refusals += 1
+            raise BreakerOpen("switch_rate is over its threshold.", retry_after=_whole(wait_s))
 
     def _give_back(self, place: Place) -> None:
         self.bounds.remove_tokens(place.counted)
@@ -158,7 +186,17 @@ class Admission:
             # One that was cancelled in this very turn of the loop gives its seat back itself.
             if not turn.done():
                 turn.set_result(None)
+        self._pump_when_due(now_s)
         self.on_change()
+
+    def _pump_when_due(self, now_s: float) -> None:
+        """Once more when the ration lets somebody in: nothing else may happen until then."""
+        due_s = self.scheduler.ration_due_s(now_s)
+        if self._ration_timer is not None:
+            self._ration_timer.cancel()
+            self._ration_timer = None
+        if due_s is not None:
+            self._ration_timer = asyncio.get_running_loop().call_later(due_s, self._pump)
 
     def _pump_soon(self) -> None:
         """Once all that ended with the same step have gone: their slots are then free together."""

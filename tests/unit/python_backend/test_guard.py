@@ -194,10 +194,18 @@ def test_admission_spares_switches_from_the_warning_on(tmp_path: Path) -> None:
         observation._ease()
         return admission.scheduler.limits.affinity
 
+    def rationed() -> float | None:
+        return admission.scheduler.ration and admission.scheduler.ration.rate
+
     watched = observe()
     assert affinity(watched, 2.9, 0) == 2
-    assert affinity(watched, 3, 1) == 16
-    assert affinity(watched, 5, 2) == 16
-    assert affinity(watched, 1, 3) == 16
-    assert affinity(watched, 1, 33) == 2
-    assert affinity(observe(switch_rate={"enforce": False}), 9, 0) == 2
+    assert (affinity(watched, 3, 1), rationed()) == (16, None)
+    assert (affinity(watched, 5, 2), rationed()) == (16, 2.0)
+    admission.ration_refusals = 3
+    # Half-open: on until it has closed.
+    assert (affinity(watched, 1, 3), rationed()) == (16, 2.0)
+    assert watched.guard.refusals[guards.SWITCH] == 3
+    assert (affinity(watched, 1, 33), rationed()) == (2, None)
+    assert (affinity(observe(switch_rate={"enforce": False}), 9, 0), rationed()) == (2, None)
+    never = observe(switch_rate={"close": 0})
+    assert (affinity(never, 9, 0), rationed()) == (16, 0.1)
