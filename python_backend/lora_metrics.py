@@ -16,6 +16,11 @@ FRAGMENTATION = "lora_memory_fragmentation_ratio"
 MEMORY = "lora_memory_bytes"
 LOAD_SECONDS = "lora_load_duration_seconds"
 LOAD_MEDIAN = "lora_load_latency_seconds"
+LOAD_PER_MIB = "lora_load_seconds_per_mib"
+ACTIVATION_DURATION = "lora_activation_duration_seconds"
+NVML_AVAILABLE = "lora_gpu_figures_available"
+NVML_UTILIZATION = "lora_gpu_utilization_ratio"
+NVML_PCIE = "lora_gpu_pcie_bytes_per_second"
 ACTIVATION_SECONDS = "lora_activation_seconds_total"
 ACTIVATIONS = "lora_activations_total"
 ROUTE_CHECKS = "lora_route_checks_total"
@@ -40,6 +45,7 @@ GATE_DECISIONS = "lora_gate_decisions_total"
 POLICY_ERROR = "lora_policy_error"
 
 _LOAD_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_ACTIVATION_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _BUILD_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _FIRST_S = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -53,7 +59,8 @@ ENGINE_FAMILIES = (
     Family(
         FRAGMENTATION,
         "gauge",
-        "Free share of what the pool holds: heap (process, shown only) or device (allocator).",
+        "Unused share of what the pool holds: heap (process, shown only), device (allocator), "
+        "shm (ends of pages).",
         ("pool",),
     ),
     Family(MEMORY, "gauge", "Bytes of a memory pool.", ("pool", "kind")),
@@ -65,6 +72,13 @@ ENGINE_FAMILIES = (
         _LOAD_S,
     ),
     Family(LOAD_MEDIAN, "gauge", "Median seconds of the last 10 loads into the host's memory."),
+    Family(LOAD_PER_MIB, "gauge", "Median seconds per MiB of weights of the last 10 loads."),
+    Family(
+        ACTIVATION_DURATION,
+        "histogram",
+        "Seconds to give an adapter a slot.",
+        buckets=_ACTIVATION_S,
+    ),
     Family(ACTIVATIONS, "counter", "Adapters given a slot."),
     Family(ACTIVATION_SECONDS, "counter", "Seconds the engine spent giving adapters a slot."),
     Family(
@@ -87,6 +101,19 @@ ENGINE_FAMILIES = (
     Family(ENGINE_REQUESTS, "gauge", "Requests inside vLLM, by its scheduler.", ("state",)),
     Family(KV_CACHE, "gauge", "Share of vLLM's KV cache that is in use."),
     Family(MISSING, "gauge", "Private parts of vLLM that it lacks; above 0, public calls only."),
+    Family(NVML_AVAILABLE, "gauge", "1 where NVML tells of this machine's GPUs, else 0."),
+    Family(
+        NVML_UTILIZATION,
+        "gauge",
+        "Share of time in which a GPU of this machine ran a kernel (sm) or used its memory.",
+        ("device", "kind"),
+    ),
+    Family(
+        NVML_PCIE,
+        "gauge",
+        "Bytes a second over a GPU's PCIe link, rx to and tx from it.",
+        ("device", "direction"),
+    ),
     Family(ADAPTERS, "gauge", "Adapters in the catalog.", ("state",)),
     Family(RESIDENT, "gauge", "Adapters in a tier.", ("tier",)),
     Family(TIER_BYTES, "gauge", "Bytes of a tier.", ("tier", "kind")),

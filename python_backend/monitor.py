@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,14 +20,13 @@ from python_backend.engine.base import Version
 from python_backend.engine.record import UNKNOWN, RecordFile, WorkerRecord
 from python_backend.guard import Guard
 from python_backend.metrics import Update
+from python_backend.shown import Shown
 from python_backend.signals import SWITCH_WINDOW_S
 
 log = logging.getLogger(__name__)
 
 #: How often it looks, seconds.
 EVERY_S = 0.5
-
-Labels = tuple[tuple[str, str], ...]
 
 
 class Monitor:
@@ -39,6 +37,7 @@ class Monitor:
         put: takes metric updates.
         versions: the versions there are, by the engine's id.
         adapters: how many adapters the catalog has, by state.
+        shm: bytes that copies in shared memory may take, and how many of those taken hold nothing.
         after_look: called when the breakers have heard of the newest records.
     """
 
@@ -50,9 +49,10 @@ class Monitor:
         *,
         versions: Callable[[], Mapping[int, Version]],
         adapters: Callable[[], Mapping[str, int]],
+        shm: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         after_look: Callable[[], None] = lambda: None,
     ) -> None:
-        self._after_look = after_look
+        self._after_look, self._shm = after_look, shm
         self._guard, self._files, self._put = guard, files, put
         self._versions, self._adapters = versions, adapters
         self._rate = signals.SwitchRate()
@@ -64,8 +64,7 @@ class Monitor:
         self._loaded: dict[int, bytes] = {}
         self._expected: dict[int, bytes] = {}
         self._checked: set[tuple[int, bytes]] = set()
-        self._gauges: dict[tuple[str, Labels], float] = {}
-        self._counts: dict[tuple[str, Labels], float] = {}
+        self._shown = Shown()
         guard.truth, guard.resident = self.truth, self.resident
 
     def resident(self, int_id: int) -> bool:
@@ -112,18 +111,24 @@ class Monitor:
             self._slots(records)
             self._levels(records[0], now_s)
             found += self._engine_updates(records[0], now_s)
+        found += self._pool(now_s)
         self._after_look()
         found += self._breaker_updates()
         for state, count in self._adapters().items():
-            found += self._gauge(names.ADAPTERS, count, ("state", state))
+            found += self._shown.gauge(names.ADAPTERS, count, ("state", state))
         return found
 
     def _loads(self, record: WorkerRecord, now_s: float) -> list[Update]:
         seen = self._record.loads if record.loads >= self._record.loads else 0
-        new = [load.seconds for load in record.recent if load.number > seen]
-        for seconds in new:
-            self._latency.loaded(seconds, now_s)
-        return [Update(names.LOAD_SECONDS, new, (("tier", "host"),))] if new else []
+        new = [load for load in record.recent if load.number > seen]
+        for load in new:
+            self._latency.loaded(load.seconds, now_s, load.size)
+        seconds = [load.seconds for load in new]
+        last = self._record.activations
+        before = last if record.activations >= last else 0
+        activated = [took for number, took in record.recent_activations if number > before]
+        found = [Update(names.LOAD_SECONDS, seconds, (("tier", "host"),))] if new else []
+        return found + ([Update(names.ACTIVATION_DURATION, activated)] if activated else [])
 
     def _slots(self, records: Sequence[WorkerRecord]) -> None:
         self._held = frozenset(records[0].host) | {s[0] for s in records[0].slots if s}
@@ -149,25 +154,32 @@ class Monitor:
         device = signals.fragmentation(record.device_allocated, record.device_reserved)
         self._guard.fragmentation.value(device, now_s)
 
+    def _pool(self, now_s: float) -> list[Update]:
+        budget, empty = self._shm()
+        share = signals.fragmentation(budget - empty, budget)
+        self._guard.shm_fragmentation.value(share, now_s)
+        return self._shown.gauge(names.FRAGMENTATION, share, ("pool", "shm"))
+
     def _engine_updates(self, record: WorkerRecord, now_s: float) -> list[Update]:
         used = [slot for slot in record.slots if slot]
         device = signals.fragmentation(record.device_allocated, record.device_reserved)
         one = record.slot_bytes / max(1, len(record.slots))
-        found = self._gauge(names.SWITCH_RATE, self._rate.read(record.evictions, now_s))
-        found += self._gauge(names.SWITCH_TIME, self._switch_time(record, now_s))
-        found += self._gauge(names.LOAD_MEDIAN, self._latency.median_s)
+        found = self._shown.gauge(names.SWITCH_RATE, self._rate.read(record.evictions, now_s))
+        found += self._shown.gauge(names.SWITCH_TIME, self._switch_time(record, now_s))
+        found += self._shown.gauge(names.LOAD_MEDIAN, self._latency.median_s)
+        found += self._shown.gauge(names.LOAD_PER_MIB, self._latency.median_s_per_mib)
         for pool, share in (("heap", record.heap_fragmentation), ("device", device)):
-            found += self._gauge(names.FRAGMENTATION, share, ("pool", pool))
+            found += self._shown.gauge(names.FRAGMENTATION, share, ("pool", pool))
         for kind, size in (("budget", record.slot_bytes), ("used", one * len(used))):
-            found += self._gauge(names.MEMORY, size, ("pool", "adapters"), ("kind", kind))
-            found += self._gauge(names.TIER_BYTES, size, ("tier", "slot"), ("kind", kind))
+            found += self._shown.gauge(names.MEMORY, size, ("pool", "adapters"), ("kind", kind))
+            found += self._shown.gauge(names.TIER_BYTES, size, ("tier", "slot"), ("kind", kind))
         for kind, size in (("budget", record.device_reserved), ("used", record.device_allocated)):
-            found += self._gauge(names.MEMORY, size, ("pool", "device"), ("kind", kind))
+            found += self._shown.gauge(names.MEMORY, size, ("pool", "device"), ("kind", kind))
         for tier, count in (("slot", len(used)), ("host", len(record.host))):
-            found += self._gauge(names.RESIDENT, count, ("tier", tier))
-        found += self._count(names.SWITCHES, record.evictions)
-        found += self._count(names.ACTIVATIONS, record.activations)
-        found += self._count(names.ACTIVATION_SECONDS, record.activation_s)
+            found += self._shown.gauge(names.RESIDENT, count, ("tier", tier))
+        found += self._shown.count(names.SWITCHES, record.evictions)
+        found += self._shown.count(names.ACTIVATIONS, record.activations)
+        found += self._shown.count(names.ACTIVATION_SECONDS, record.activation_s)
         return found
 
     def _switch_time(self, record: WorkerRecord, now_s: float) -> float:
@@ -179,32 +191,19 @@ class Monitor:
 
     def _breaker_updates(self) -> list[Update]:
         guard = self._guard
-        found = self._gauge(names.ROUTE_ERRORS, guard.route_errors.ratio)
+        found = self._shown.gauge(names.ROUTE_ERRORS, guard.route_errors.ratio)
         for signal, state in guard.states().items():
-            found += self._gauge(names.BREAKER_STATE, state, ("signal", signal))
+            found += self._shown.gauge(names.BREAKER_STATE, state, ("signal", signal))
         for signal, entered in guard.transitions().items():
             for to in State:
                 labels = (("signal", signal), ("to", to.name.lower()))
-                found += self._count(names.BREAKER_TRANSITIONS, entered[to], *labels)
-            found += self._count(names.BREAKER_REFUSALS, guard.refusals[signal], ("signal", signal))
+                found += self._shown.count(names.BREAKER_TRANSITIONS, entered[to], *labels)
+            found += self._shown.count(
+                names.BREAKER_REFUSALS, guard.refusals[signal], ("signal", signal)
+            )
         for result in ("right", "wrong"):
-            found += self._count(names.ROUTE_CHECKS, guard.checks[result], ("result", result))
+            found += self._shown.count(names.ROUTE_CHECKS, guard.checks[result], ("result", result))
         return found
-
-    def _gauge(self, name: str, value: float, *labels: tuple[str, str]) -> list[Update]:
-        """An update if the value has changed; what is no number is not shown."""
-        if math.isnan(value) or self._gauges.get((name, labels)) == value:
-            return []
-        self._gauges[name, labels] = value
-        return [Update(name, (value,), labels)]
-
-    def _count(self, name: str, value: float, *labels: tuple[str, str]) -> list[Update]:
-        """What a counter has gained; 0 the first time, so that its series is there."""
-        before = self._counts.get((name, labels))
-        self._counts[name, labels] = value
-        if before is None:
-            return [Update(name, (value,), labels)]
-        return [Update(name, (value - before,), labels)] if value > before else []
 
 
 def weights_digest(folder: Path) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,8 +25,14 @@ from python_backend.errors import NotFound
 from python_backend.guard import SWITCH, Guard
 from python_backend.metrics import Metrics
 from python_backend.monitor import Monitor, by_state
+from python_backend.nvml import Nvml
 from python_backend.signals import SWITCH_WINDOW_S
+from python_backend.trimming import Trimming
 
+log = logging.getLogger(__name__)
+
+#: How often NVML is asked, seconds.
+GPUS_EVERY_S = 5.0
 _STATES = tuple(state.value for state in State)
 
 
@@ -59,8 +66,17 @@ class Observation:
             metrics.put,
             versions=self._versions,
             adapters=self._adapters,
-            after_look=self._ease,
+            shm=lambda: engine.shm_memory,
+            after_look=self._after_look,
         )
+        fragmentation = settings.fragmentation
+        self._trimming = Trimming(
+            engine, self.guard, fragmentation.close, fragmentation.hold_s, time.monotonic
+        )
+        if fragmentation.enforce:
+            closed = Breaking.OPEN
+            engine.close_shm_while(lambda: self.guard.shm_fragmentation.state is closed)
+        self._trims = fragmentation.enforce
         self._canary_s = canary_s
         self._canary = Canary(
             engine,
@@ -83,16 +99,21 @@ class Observation:
 
     async def follow(self) -> None:
         """Watches, for ever."""
-        asking = None
+        beside = [self._follow_gpus()]
         if self._canary_s:
-            work = self._canary.follow(self._canary_s, asyncio.sleep)
-            asking = asyncio.get_running_loop().create_task(work)
+            beside.append(self._canary.follow(self._canary_s, asyncio.sleep))
+        tasks = [asyncio.get_running_loop().create_task(work) for work in beside]
         try:
             await self._monitor.follow(time.monotonic)
         finally:
             self.guard.stop()
-            if asking is not None:
-                asking.cancel()
+            for task in tasks:
+                task.cancel()
+
+    def _after_look(self) -> None:
+        self._ease()
+        if self._trims:
+            self._trimming.look()
 
     def _ease(self) -> None:
         """From its warning on, the switch rate makes admission spare switches.
@@ -111,6 +132,17 @@ class Observation:
         rate = max(breaker.rule.close, 1 / SWITCH_WINDOW_S) if rationed else None
         self._admission.ration_switches(rate)
         self.guard.refusals[SWITCH] = self._admission.ration_refusals
+
+    async def _follow_gpus(self) -> None:
+        nvml = await asyncio.to_thread(Nvml)
+        while True:
+            try:
+                self._metrics.put(await asyncio.to_thread(nvml.updates))
+            except Exception:
+                log.exception("figures of GPUs could not be read")
+            if not nvml.available:
+                return
+            await asyncio.sleep(GPUS_EVERY_S)
 
     def _versions(self) -> Mapping[int, Version]:
         versions = self._keeper.versions

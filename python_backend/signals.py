@@ -2,8 +2,9 @@
 
 - switch rate: slot activations that put another adapter out, per second, sliding 10 s; from the
   worker's counter of evictions.
-- fragmentation: 1 − allocated / reserved of the device's allocator, a share; one sample of the
-  worker every 5 s.
+- fragmentation, a share of each pool: 1 − allocated / reserved of the device's allocator, one
+  sample of the worker every 5 s; of the shm tier what its files leave unused of their last pages,
+  of its budget (files lie in pages of memory: no run of free bytes could be broken up).
 - load latency: median time to read an adapter into the host's memory, seconds, of the last 10
   loads; from the worker's list of loads.
 - routing errors: answers computed with other weights than those asked for, as a share of the last
@@ -20,6 +21,7 @@ from python_backend.breaker import Breaker, State
 
 SWITCH_WINDOW_S = 10.0
 LOADS = 10
+MIB = 1 << 20
 ANSWERS, ENOUGH_ANSWERS = 1000, 100
 
 
@@ -53,6 +55,12 @@ class LoadLatency:
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
         self._loads: deque[float] = deque(maxlen=LOADS)
+        self._per_mib: deque[float] = deque(maxlen=LOADS)
+
+    @property
+    def median_s_per_mib(self) -> float:
+        """Of the loads whose size is known, seconds per MiB of weights; 0 before the first."""
+        return statistics.median(self._per_mib) if self._per_mib else 0.0
 
     @property
     def median_s(self) -> float:
@@ -62,12 +70,15 @@ class LoadLatency:
     def clear(self) -> None:
         """Forgets the loads there were."""
         self._loads.clear()
+        self._per_mib.clear()
 
-    def loaded(self, seconds: float, now_s: float) -> None:
-        """One more load. What is no time tells nothing."""
+    def loaded(self, seconds: float, now_s: float, size: int = 0) -> None:
+        """One more load, of ``size`` bytes (0: not known). What is no time tells nothing."""
         if not (math.isfinite(seconds) and seconds >= 0):
             return
         self._loads.append(seconds)
+        if size > 0:
+            self._per_mib.append(seconds * MIB / size)
         if seconds < self._breaker.rule.close:
             self._breaker.value(seconds, now_s)
             return

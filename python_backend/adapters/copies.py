@@ -37,6 +37,8 @@ class Copies:
     ) -> None:
         self._tier, self._budget_bytes = tier, budget_bytes
         self._priorities, self._pinned = priorities, pinned
+        #: While it says so, no new copy is made. For a breaker.
+        self.closed: Callable[[], bool] = lambda: False
         self._versions: dict[int, Version] = {}
         # One thread: the folder is nobody else's.
         self._thread = ThreadPoolExecutor(1, "shm-tier")
@@ -48,8 +50,13 @@ class Copies:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all copies."""
+        """Bytes of memory that all copies take."""
         return sum(self._tier.held.values())
+
+    @property
+    def empty_bytes(self) -> int:
+        """How many of them hold nothing."""
+        return sum(self._tier.empty.values())
 
     async def keep(self, version: Version) -> bool:
         """Copies a version if it is worth its place; whether there is a copy.
@@ -59,6 +66,8 @@ class Copies:
         int_id = version.int_id
         if int_id in self._versions:
             return True
+        if self.closed():
+            return False
         try:
             size = copy_bytes(version.path)
         except OSError:
@@ -92,6 +101,21 @@ class Copies:
         if not done:
             self._versions.pop(int_id, None)
         return done
+
+    async def trim(self, below_bytes: float) -> None:
+        """Drops copies until less than ``below_bytes`` hold nothing.
+
+        Those with the largest empty share first; pinned ones stay.
+        """
+        held, empty, pinned = self._tier.held, self._tier.empty, frozenset(self._pinned())
+        left = self.empty_bytes
+        for int_id in sorted(empty, key=lambda i: empty[i] / held[i], reverse=True):
+            if left < below_bytes:
+                return
+            version = self._versions.get(int_id)
+            if version is not None and version.lora_id not in pinned:
+                left -= empty[int_id]
+                await self.drop(int_id)
 
     async def drop(self, int_id: int) -> None:
         """Removes a version's copy, if it has one."""

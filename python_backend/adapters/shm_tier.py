@@ -24,15 +24,26 @@ ROOT = Path("/dev/shm")  # noqa: S108 - ours by lock and owner, mode 0700
 PREFIX = "lora-tier-"
 _LOCK = "lock"
 _FILES = (CONFIG_FILE, WEIGHTS_FILE)
+_PAGE = os.sysconf("SC_PAGESIZE")
 
 
 def copy_bytes(staged: Path) -> int:
-    """Bytes that a copy of a staged adapter takes.
+    """Bytes of memory that a copy of a staged adapter takes: files lie in whole pages.
 
     Raises:
         OSError: it is not there.
     """
-    return sum((staged / name).stat().st_size for name in _FILES)
+    return sum(-(-(staged / name).stat().st_size // _PAGE) * _PAGE for name in _FILES)
+
+
+def _taken(copy: Path, size: int) -> tuple[int, int]:
+    """(bytes taken, bytes of them that hold nothing) of a copy; at least ``size`` are taken.
+
+    Where the file system uses large pages, it is more.
+    """
+    stats = [(copy / name).stat() for name in _FILES]
+    taken = max(size, sum(stat.st_blocks * 512 for stat in stats))
+    return taken, taken - sum(stat.st_size for stat in stats)
 
 
 class ShmTier:
@@ -47,6 +58,7 @@ class ShmTier:
         self._folder: Path | None = None
         self._lock = -1
         self._held: dict[int, int] = {}
+        self._empty: dict[int, int] = {}
 
     def open(self) -> None:
         """Removes what killed servers have left, and makes the folder.
@@ -65,8 +77,13 @@ class ShmTier:
 
     @property
     def held(self) -> dict[int, int]:
-        """Bytes by the id of each version that has a copy."""
+        """Bytes of memory by the id of each version that has a copy."""
         return dict(self._held)
+
+    @property
+    def empty(self) -> dict[int, int]:
+        """How many of ``held`` hold nothing: the ends of last pages."""
+        return dict(self._empty)
 
     def path(self, int_id: int) -> Path | None:
         """The folder of a version's copy, if it has one."""
@@ -87,23 +104,26 @@ class ShmTier:
             temporary.mkdir(mode=0o700)
             for name in _FILES:
                 shutil.copyfile(staged / name, temporary / name)
+            size, empty = _taken(temporary, size)
             temporary.rename(final)
         except OSError as error:
             log.warning("no copy in shared memory: %s", error.strerror)
             shutil.rmtree(temporary, ignore_errors=True)
             return False
-        self._held[int_id] = size
+        self._held[int_id], self._empty[int_id] = size, empty
         return True
 
     def drop(self, int_id: int) -> None:
         """Removes a copy; who reads it meanwhile reads the original."""
         if self._folder is not None and self._held.pop(int_id, None) is not None:
+            self._empty.pop(int_id, None)
             shutil.rmtree(self._folder / str(int_id), ignore_errors=True)
 
     def close(self) -> None:
         """Removes everything. Callable more than once."""
         folder, self._folder = self._folder, None
         self._held.clear()
+        self._empty.clear()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(self._lock)

@@ -183,6 +183,25 @@ class Store:
             "shm": (self.settings.shm_bytes, copies),
         }
 
+    @property
+    def shm_memory(self) -> tuple[int, int]:
+        """Bytes that copies in shared memory may take, and how many of those taken hold nothing."""
+        return self.settings.shm_bytes, self._copies.empty_bytes if self._copies else 0
+
+    def close_shm_while(self, closed: Callable[[], bool]) -> None:
+        """No new copies in shared memory while ``closed`` says so."""
+        if self._copies is not None:
+            self._copies.closed = closed
+
+    async def trim(self) -> None:
+        """See ``Engine.trim``."""
+        await self._engine.trim()
+
+    async def trim_shm(self, below_bytes: float) -> None:
+        """Drops copies in shared memory until less than ``below_bytes`` of them hold nothing."""
+        if self._copies is not None:
+            await self._copies.trim(below_bytes)
+
     def room(self, need_bytes: int, newcomer: str | None = None, need_count: int = 1) -> Plan:
         """What would have to leave the host cache for so much more.
 

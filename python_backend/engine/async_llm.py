@@ -255,6 +255,11 @@ class AsyncLLMEngine:
         self._check_alive()
         return tuple(sorted(int(i) for i in await self._llm.list_loras()))
 
+    async def trim(self) -> None:
+        """See ``Engine.trim``."""
+        self._check_alive()
+        await self._llm.collective_rpc("lora_trim")
+
     async def state(self) -> dict[str, Any]:
         """The worker's view of slots and host cache (``LoraWorkerExtension.lora_state``)."""
         # No timeout: one that expires leaves its reply in the queue, for the next call to read.

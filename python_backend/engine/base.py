@@ -119,6 +119,13 @@ class Engine(Protocol):
     async def resident(self) -> tuple[int, ...]:
         """The ids of the versions in the engine's host cache, in no particular order."""
 
+    async def trim(self) -> None:
+        """Has the workers give memory back that they hold and do not use; returns at once.
+
+        Raises:
+            Unavailable: the engine is gone.
+        """
+
     @property
     def alive(self) -> bool:
         """Whether the engine can still answer."""

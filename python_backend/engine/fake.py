@@ -130,6 +130,11 @@ class FakeEngine:
         self._check_alive()
         return tuple(sorted(self._loaded))
 
+    async def trim(self) -> None:
+        """See ``Engine.trim``."""
+        self._check_alive()
+        self.counts["trim"] += 1
+
     @property
     def alive(self) -> bool:
         """See ``Engine.alive``."""

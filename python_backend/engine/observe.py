@@ -66,6 +66,7 @@ class Observer:
         self._loads = self._activations = self._evictions = 0
         self._load_s = self._activation_s = 0.0
         self._recent: deque[Load] = deque(maxlen=record.MAX_LOADS)
+        self._activated_last: deque[tuple[int, float]] = deque(maxlen=record.MAX_LOADS)
         self._digests: OrderedDict[int, bytes] = OrderedDict()
         self._to_hash: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._memory = (math.nan, math.nan, math.nan, math.nan)
@@ -94,11 +95,13 @@ class Observer:
             log.debug("the worker's record could not be written", exc_info=True)
 
     def _loaded(self, request: Any, seconds: float) -> None:
-        int_id = int(request.lora_int_id)
+        int_id, size = int(request.lora_int_id), 0
+        with contextlib.suppress(OSError):
+            size = (Path(request.lora_path) / WEIGHTS_FILE).stat().st_size
         with self._lock:
             self._loads += 1
             self._load_s += seconds
-            self._recent.append(Load(self._loads, int_id, seconds))
+            self._recent.append(Load(self._loads, int_id, seconds, size))
             self._digests.pop(int_id, None)
         # Not here: it would take as long as the load itself.
         self._to_hash.put((int_id, str(request.lora_path)))
@@ -111,6 +114,7 @@ class Observer:
         with self._lock:
             self._activations += 1
             self._activation_s += seconds
+            self._activated_last.append((self._activations, seconds))
             lost = {slot for slot in before if slot is not None} - set(after)
             self._evictions += len(lost)
         self.publish()
@@ -132,6 +136,7 @@ class Observer:
                     slots=tuple(s if s is None else (s, digests.get(s, UNKNOWN)) for s in slots),
                     recent=tuple(self._recent),
                     host=tuple(self._internals.host_cache()),
+                    recent_activations=tuple(self._activated_last),
                 )
             )
 

@@ -20,22 +20,31 @@ MAX_SLOTS, MAX_HOST, MAX_LOADS = 512, 8192, 64
 UNKNOWN = bytes(32)
 
 _FRAME = struct.Struct("<II")
-_HEAD = struct.Struct("<QdQdQQddddIII")
+_HEAD = struct.Struct("<QdQdQQddddIIII")
 _SLOT = struct.Struct("<q32s")
-_LOAD = struct.Struct("<Qqd")
+_LOAD = struct.Struct("<QqdQ")
+_ACTIVATION = struct.Struct("<Qd")
 _ID = struct.Struct("<q")
 _SIZE = (
-    _FRAME.size + _HEAD.size + MAX_SLOTS * _SLOT.size + MAX_LOADS * _LOAD.size + MAX_HOST * _ID.size
+    _FRAME.size
+    + _HEAD.size
+    + MAX_SLOTS * _SLOT.size
+    + MAX_LOADS * (_LOAD.size + _ACTIVATION.size)
+    + MAX_HOST * _ID.size
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """One adapter read into the host's memory; ``number`` counts all loads of the worker from 1."""
+    """One adapter read into the host's memory; ``number`` counts all loads of the worker from 1.
+
+    ``size`` is that of its weight file, bytes; 0 where it is not known.
+    """
 
     number: int
     int_id: int
     seconds: float
+    size: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +71,14 @@ class WorkerRecord:
     slots: tuple[tuple[int, bytes] | None, ...] = ()
     recent: tuple[Load, ...] = ()
     host: tuple[int, ...] = ()
+    #: Numbers, from 1, and seconds of the last activations.
+    recent_activations: tuple[tuple[int, float], ...] = ()
 
     def pack(self) -> bytes:
         """As bytes; what is beyond the room there is stays out."""
         slots, recent = self.slots[:MAX_SLOTS], self.recent[-MAX_LOADS:]
         host = self.host[-MAX_HOST:]
+        activated = self.recent_activations[-MAX_LOADS:]
         head = _HEAD.pack(
             self.loads,
             self.load_s,
@@ -81,26 +93,30 @@ class WorkerRecord:
             len(slots),
             len(recent),
             len(host),
+            len(activated),
         )
         parts = [head]
         parts += [_SLOT.pack(*(slot or (0, UNKNOWN))) for slot in slots]
-        parts += [_LOAD.pack(load.number, load.int_id, load.seconds) for load in recent]
+        parts += [_LOAD.pack(load.number, load.int_id, load.seconds, load.size) for load in recent]
+        parts += [_ACTIVATION.pack(*one) for one in activated]
         parts.append(struct.pack(f"<{len(host)}q", *host))
         return b"".join(parts)
 
     @classmethod
     def unpack(cls, body: bytes) -> WorkerRecord:
         """The record in ``body``, as ``pack`` made it."""
-        *plain, slots, loads, host = _HEAD.unpack_from(body)
+        *plain, slots, loads, host, activations = _HEAD.unpack_from(body)
         names = [field.name for field in dataclasses.fields(cls)]
         at = _HEAD.size
         found = _SLOT.iter_unpack(body[at : (at := at + slots * _SLOT.size)])
         recent = _LOAD.iter_unpack(body[at : (at := at + loads * _LOAD.size)])
+        activated = _ACTIVATION.iter_unpack(body[at : (at := at + activations * _ACTIVATION.size)])
         return cls(
             **dict(zip(names, plain, strict=False)),
             slots=tuple(slot if slot[0] else None for slot in found),
             recent=tuple(Load(*load) for load in recent),
             host=struct.unpack_from(f"<{host}q", body, at),
+            recent_activations=tuple(activated),
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from python_backend.engine import cpu_kernels, orphans, private
+from python_backend.engine import cpu_kernels, orphans, private, trimming
 from python_backend.engine.board import Board, Outcome
 from python_backend.engine.prefetch import Prefetcher
 from python_backend.engine.watch import FailureFlag
@@ -91,6 +91,10 @@ class LoraWorkerExtension:
     def lora_slow_reads(self, seconds: float) -> None:
         """For tests and benchmarks: every read of an adapter takes so much longer."""
         self._lora_reader.slow_s = seconds
+
+    def lora_trim(self) -> None:
+        """Begins to give unused memory back, beside the step, and returns at once."""
+        trimming.begin(torch.device(self.device))  # type: ignore[attr-defined]
 
     def lora_heal_kv_cache(self) -> int:
         """Zeroes what is not finite in the KV cache, in place; returns how many values.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from python_backend.messages import EngineRequest
 from python_backend.tier_settings import TierSettings
 
 SIZE = 100
-COPY = SIZE + 2
+#: Of a copy in memory each of the two files takes a page.
+COPY = 2 * os.sysconf("SC_PAGESIZE")
 _ids = itertools.count(1)
 
 
