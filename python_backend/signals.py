@@ -135,4 +135,5 @@ def fragmentation(allocated: float, reserved: float) -> float:
     """1 − allocated / reserved, within 0 and 1; not a number where that has no meaning."""
     if not (math.isfinite(allocated) and math.isfinite(reserved)) or reserved <= 0:
         return math.nan
-    return min(1.0, max(0.0, 1.0 - allocated / reserved))
+    # In this order a share at a threshold is not a rounding below it.
+    return min(1.0, max(0.0, (reserved - allocated) / reserved))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from python_backend import canary
 from python_backend.canary import Canary, differ
 from python_backend.engine.base import Job, Step, Version
 from python_backend.errors import Unavailable
@@ -155,6 +156,26 @@ def test_it_waits_until_nobody_does_and_outlives_errors(caplog: pytest.LogCaptur
         asyncio.run(house.canary.follow(60, sleep))
     assert slept == [60, 0.5, 0.5, 0.5, 60, 60, 60, 60]
     assert house.asked == [1, 2] or house.asked == [2, 1]
+
+
+def test_a_worker_that_does_not_answer_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    monkeypatch.setattr(canary, "_LIMIT_S", 0.01)
+    asked: list[int] = []
+
+    async def hang(job: Job) -> AsyncGenerator[Step, None]:
+        asked.append(1)
+        await asyncio.Event().wait()
+        yield Step({}, 0, 0, True)
+
+    async def sleep(seconds: float) -> None:
+        if len(asked) == 2:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(house, "probe", hang)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(house.canary.follow(60, sleep))
+    assert (len(asked), house.judged, house.canary.wrong) == (2, [], set())
 
 
 def test_differ() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
 from python_backend import lora_metrics
+from python_backend.breaker import State
 from python_backend.engine.base import Version
 from python_backend.engine.record import Load, RecordFile, WorkerRecord
 from python_backend.metrics import Update
@@ -21,6 +23,7 @@ class Desk:
     def __init__(self, tmp_path: Path) -> None:
         self.guard = make()
         self.known: dict[int, Version] = {}
+        self.shm = (0.0, 0.0)
         self.file = RecordFile(tmp_path / "record")
         self.monitor = Monitor(
             self.guard,
@@ -28,6 +31,7 @@ class Desk:
             lambda updates: None,
             versions=lambda: self.known,
             adapters=lambda: {"ready": 2, "failed": 0},
+            shm=lambda: self.shm,
         )
 
     def look(self, now_s: float = 0.0, **record: Any) -> dict[tuple[str, str], Any]:
@@ -116,3 +120,75 @@ def test_the_slots_are_compared_with_what_was_staged(tmp_path: Path) -> None:
         assert desk.monitor.truth(version(1)) is None
 
     asyncio.run(main())
+
+
+def test_fragmentation_of_shared_memory_breaks_by_itself(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert (lora_metrics.FRAGMENTATION, "shm") not in desk.look(0), "there is no such pool"
+    desk.shm = (1000.0, 200.0)
+    found = desk.look(1)
+    assert found[lora_metrics.FRAGMENTATION, "shm"] == (0.2,)
+    assert found[lora_metrics.BREAKER_STATE, "fragmentation"] == (1,)
+    desk.shm = (1000.0, 300.0)
+    assert desk.look(2)[lora_metrics.BREAKER_STATE, "fragmentation"] == (2,)
+    desk.shm = (1000.0, 149.0)
+    assert desk.look(3)[lora_metrics.BREAKER_STATE, "fragmentation"] == (3,)
+    assert desk.look(63)[lora_metrics.BREAKER_STATE, "fragmentation"] == (0,)
+
+
+def test_an_allocator_that_tells_no_number_changes_nothing(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    full = {"device_allocated": 60.0, "device_reserved": 100.0, "slots": (None,)}
+    assert desk.look(0, **full)[lora_metrics.BREAKER_STATE, "fragmentation"] == (2,)
+    for odd in (math.nan, math.inf, -math.inf, 0.0, -1.0):
+        record = {**full, "device_reserved": odd, "heap_fragmentation": math.nan}
+        found = desk.look(100, **record)
+        assert (lora_metrics.BREAKER_STATE, "fragmentation") not in found
+        assert (lora_metrics.FRAGMENTATION, "device") not in found
+        assert all(not math.isnan(value) for values in found.values() for value in values)
+    assert desk.guard.fragmentation.state is State.OPEN
+
+
+def test_a_worker_that_does_not_answer_any_more(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    slots = ((1, bytes(32)),)
+    desk.look(0, slots=slots, host=(1,))
+    desk.look(1, slots=slots, host=(1,), evictions=60)
+    assert desk.guard.switch_rate.state is State.OPEN
+    # Its last record stays. Nothing switches by it, and what was resident is.
+    for second in range(2, 43):
+        desk.look(second)
+    assert desk.guard.switch_rate.state is State.CLOSED
+    assert desk.monitor.resident(1) and not desk.monitor.resident(2)
+    # One whose record is torn for ever is as one that says nothing.
+    (tmp_path / "record").write_bytes(b"\xff" * (tmp_path / "record").stat().st_size)
+    assert desk.look(50) == {}
+
+
+def test_a_clock_that_jumps_back(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    slots = (None,)
+    desk.look(1000, slots=slots)
+    found = desk.look(1001, slots=slots, evictions=50, activation_s=2.0)
+    assert found[lora_metrics.SWITCH_RATE, ""] == (5,)
+    found = desk.look(3, slots=slots, evictions=60, activation_s=2.5)
+    assert found[lora_metrics.SWITCH_RATE, ""] == (6,)
+    assert desk.guard.switch_rate.state is State.OPEN
+    assert found[lora_metrics.SWITCH_TIME, ""] == (0.25,)
+    # From then on time goes on, and what was is over when the old time has come again.
+    desk.look(1012, slots=slots, evictions=60, activation_s=2.5)
+    assert desk.guard.switch_rate.state is State.HALF_OPEN
+
+
+def test_each_activation_is_observed_once_and_loads_per_mib(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    some = ((1, 0.01), (2, 0.02), (3, 0.03))
+    loads = (Load(1, 1, 0.5, 2 << 20), Load(2, 2, 0.3, 0))
+    first = desk.look(0, activations=2, recent_activations=some[:2], loads=2, recent=loads)
+    assert first[lora_metrics.ACTIVATION_DURATION, ""] == (0.01, 0.02)
+    assert first[lora_metrics.LOAD_PER_MIB, ""] == (0.25,)
+    second = desk.look(1, activations=3, recent_activations=some, loads=2, recent=loads)
+    assert second[lora_metrics.ACTIVATION_DURATION, ""] == (0.03,)
+    # Another worker, which counts from 1 again.
+    third = desk.look(2, activations=1, recent_activations=((1, 0.04),))
+    assert third[lora_metrics.ACTIVATION_DURATION, ""] == (0.04,)

@@ -71,7 +71,8 @@ def test_loads_activations_and_evictions_are_counted(tmp_path: Path) -> None:
     assert found is not None
     assert (found.loads, found.activations, found.evictions) == (1, 3, 1)
     assert found.slots == ((9, UNKNOWN), (8, UNKNOWN))
-    assert [(load.number, load.int_id) for load in found.recent] == [(1, 7)]
+    assert [(load.number, load.int_id, load.size) for load in found.recent] == [(1, 7, 0)]
+    assert [number for number, _ in found.recent_activations] == [1, 2, 3]
     assert found.load_s >= 0 <= found.activation_s
     assert found.host == (7, 8, 9)
 
@@ -108,6 +109,7 @@ def test_the_digest_is_that_of_the_bytes_that_were_read(tmp_path: Path) -> None:
     observer.hash_one(3, str(folder))
     found = file.read()
     assert found is not None
+    assert found.recent[0].size == len(b"weights of another")
     assert found.slots[0] == (3, hashlib.sha256(b"weights of another").digest())
     observer.hash_one(4, str(tmp_path / "gone"))
 
@@ -118,19 +120,22 @@ def test_memory() -> None:
 
 
 ids = st.integers(1, 2**31 - 1)
+_loads = st.builds(Load, st.integers(0, 2**40), ids, st.floats(0, 100), st.integers(0, 2**40))
 
 
 @given(
     st.lists(st.one_of(st.none(), st.tuples(ids, st.binary(min_size=32, max_size=32)))),
-    st.lists(st.builds(Load, st.integers(0, 2**40), ids, st.floats(0, 100)), max_size=64),
+    st.lists(_loads, max_size=64),
     st.lists(ids, max_size=50),
+    st.lists(st.tuples(st.integers(0, 2**40), st.floats(0, 100)), max_size=64),
 )
-def test_what_is_written_is_read(slots: Any, recent: Any, host: Any) -> None:
+def test_what_is_written_is_read(slots: Any, recent: Any, host: Any, activated: Any) -> None:
     whole = WorkerRecord(
         *(1, 2.5, 3, 4.5, 5, 6, 0.5, 1.0, 2.0, 3.0),
         slots=tuple(slots),
         recent=tuple(recent),
         host=tuple(host),
+        recent_activations=tuple(activated),
     )
     assert WorkerRecord.unpack(whole.pack()) == whole
 
