@@ -80,7 +80,8 @@ class Observation:
         self._canary_s = canary_s
         self._canary = Canary(
             engine,
-            in_slots=self._monitor.in_slots,
+            # Not one that is on its way out: it would be read again for this.
+            in_slots=lambda: engine.hosted.keys() & set(self._monitor.in_slots()),
             versions=self._versions,
             truth=self._monitor.truth,
             idle=lambda: not admission.total,

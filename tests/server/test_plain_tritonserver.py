@@ -31,7 +31,8 @@ def test_it_starts_and_answers(demo: Path, tmp_path: Path) -> None:
             f"--model-repository={harness.ROOT / 'model_repository'}",
             "--http-address=127.0.0.1",
             "--grpc-address=127.0.0.1",
-            "--metrics-address=127.0.0.1",
+            # Whoever wants no metrics gets answers all the same.
+            "--allow-metrics=false",
             f"--http-port={http}",
             f"--grpc-port={grpc}",
             f"--metrics-port={metrics}",
@@ -54,6 +55,9 @@ def test_it_starts_and_answers(demo: Path, tmp_path: Path) -> None:
         reply = client.infer_http(lora_id="mark_w0001_v1", **fields)
         assert reply.text == "Hi alpha alpha", harness.tail(log)
         assert client.stream_grpc("lora_generate", **fields).replies[-1].served == "base"
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"http://127.0.0.1:{metrics}/metrics")
+        assert "Traceback" not in log.read_text(errors="replace")
     finally:
         client.close()
         process.terminate()

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
+import httpx
 import pytest
 
 from tests.server import second
 from tests.server.harness import START_LIMIT_S, Server
 from tests.server.shapes import Refused, expect_error, grpc_request, sampling
 from tests.server.test_admission import is_empty, until
+from tests.server.test_signals import samples, value, wait
 
+OK = {"department": "ops", "outcome": "ok"}
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
 
 
@@ -45,6 +48,8 @@ def stream(server: Server, tokens: int, model: str = "lora_stream") -> Any:
 
 
 def test_unload_and_load_again(other: Server) -> None:
+    ask_one(other)
+    shown = wait(other, lambda now: value(now, "lora_requests_total", **OK) == 1)
     streams = [stream(other, 60) for _ in range(40)]
     until(other, "lora_requests_in_engine", 16)
     control(other, "unload")
@@ -68,3 +73,16 @@ def test_unload_and_load_again(other: Server) -> None:
             time.sleep(0.2)
     assert reply.served == "base"
     is_empty(other)
+    # Every series is there once, and goes on counting.
+    before = samples(other)
+    assert shown.keys() <= before.keys()
+    ask_one(other)
+    counted = value(before, "lora_requests_total", **OK) + 1
+    wait(other, lambda now: value(now, "lora_requests_total", **OK) == counted)
+    text = httpx.get(f"http://127.0.0.1:{other.ports[2]}/metrics", timeout=10).text
+    series = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line[:1] not in ("", "#")]
+    assert len(series) == len(set(series))
+
+
+def ask_one(server: Server) -> None:
+    server.client.infer_grpc(text_input="Hi", parameters={"max_tokens": 1})

@@ -27,6 +27,7 @@ _FAMILIES = (
     *lora_metrics.GATE_FAMILIES,
     *gauges.FAMILIES,
 )
+REFUSED = ("decision", "refused")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -136,15 +137,41 @@ def test_the_slots_hold_what_they_should(server: Server, client: Client) -> None
     assert value(found, "lora_breaker_state", signal="routing") == 0
 
 
-@pytest.mark.parametrize("odd", ["x\n# HELP evil 1", 'a"} 1', "ü" * 40, "no_such_v1", "\\"])
-def test_no_name_that_somebody_asks_for_becomes_a_label(
-    server: Server, client: Client, odd: str
-) -> None:
-    with pytest.raises(Refused):
-        ask(client, odd)
-    found = families(server)
-    for family in found.values():
-        assert all(odd not in sample.labels.values() for sample in family.samples)
+def odd_names() -> list[str]:
+    """Fifty with characters that mean something in the text of metrics, in paths, or to nobody."""
+    pieces = ["\n# HELP evil 1", '"} 1', "\\", "{a=b}", "ü" * 40, "\u202e", "../", "%00", "\t", ","]
+    return [f"{before}{piece}{behind}" for piece in pieces for before, behind in _AROUND]
+
+
+_AROUND = (("", ""), ("fin_", "_v1"), ("x", ""), ("", "x"), ("fin_risk_v1", ""))
+
+
+def test_no_name_that_somebody_asks_for_becomes_a_label(server: Server, client: Client) -> None:
+    # Once each of the reasons there are has its series.
+    for name in ("no_such_v1", "odd name"):
+        with pytest.raises(Refused):
+            ask(client, name)
+    time.sleep(1)
+    before = samples(server)
+    odd = odd_names()
+    assert len(odd) == 50
+    for name in odd:
+        with pytest.raises(Refused):
+            ask(client, name)
+    name = "lora_gate_decisions_total"
+
+    def refused(found: Samples) -> float:
+        return sum(v for (of, labels), v in found.items() if of == name and REFUSED in labels)
+
+    found = wait(server, lambda now: refused(now) >= refused(before) + len(odd))
+    assert found.keys() == before.keys()
+    shown = {
+        label
+        for family in families(server).values()
+        for sample in family.samples
+        for label in sample.labels.values()
+    }
+    assert not shown & set(odd)
 
 
 def test_unknown_adapters_share_one_series(server: Server, client: Client) -> None:

@@ -29,6 +29,7 @@ ENGINE_SCENARIOS: dict[str, tuple[str, str]] = {
     "adapters": ("tools.bench.adapters", "Many adapters, cold ones arriving, what stays behind."),
     "fusion": ("tools.bench.fusion", "Mixtures: how exact, how soon made, and at what speed."),
     "isolation": ("tools.bench.isolation", "One department while another keeps 48 streams busy."),
+    "signals": ("tools.bench.signals", "What watching the engine costs, and a scrape."),
     "switching": ("tools.bench.switching", "Many adapters over few slots, with us and without."),
 }
 

@@ -45,6 +45,15 @@ class RunningServer:
         self.keys: dict[str, str] = json.loads((demo / "keys.json").read_text())
         self.markers: dict[str, str] = json.loads((demo / "markers.json").read_text())
 
+    def cpu_s(self) -> float:
+        """Processor time that all its processes have used so far, seconds."""
+        used = 0.0
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                times = child.cpu_times()
+                used += times.user + times.system
+        return used
+
     def memory_mib(self) -> list[tuple[str, float]]:
         """Resident memory of each process of the server, MiB, largest first."""
         found = []
@@ -76,14 +85,17 @@ def _free_ports() -> tuple[int, int, int]:
 
 
 @contextlib.contextmanager
-def running(demo: Path, folder: Path) -> Iterator[RunningServer]:
+def running(demo: Path, folder: Path, config: str = "serving.yaml") -> Iterator[RunningServer]:
     """A server on free ports with the configuration of ``demo`` and its state in ``folder``.
+
+    Args:
+        config: the file of settings in ``demo``.
 
     Raises:
         RuntimeError: it does not become ready; the text holds what it said.
     """
     ports = _free_ports()
-    command = [sys.executable, "-m", "tools", "serve", "--config", str(demo / "serving.yaml")]
+    command = [sys.executable, "-m", "tools", "serve", "--config", str(demo / config)]
     command += ["--state-dir", str(folder / "state"), "--http-port", str(ports[0])]
     command += ["--grpc-port", str(ports[1]), "--metrics-port", str(ports[2])]
     began = time.monotonic()
