@@ -125,6 +125,8 @@ class Guard:
             raise self._refused(FRAGMENTATION, self.fragmentation)
         if not self._settings.load_latency.enforce:
             return
+        if self.latency.culprit not in (None, version.int_id):
+            return  # It is not the tier that is slow.
         permit = self.load_latency.permit(now_s)
         if permit is None:
             self._warm_soon(version)

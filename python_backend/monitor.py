@@ -122,7 +122,7 @@ class Monitor:
         seen = self._record.loads if record.loads >= self._record.loads else 0
         new = [load for load in record.recent if load.number > seen]
         for load in new:
-            self._latency.loaded(load.seconds, now_s, load.size)
+            self._latency.loaded(load.seconds, now_s, load.size, load.int_id)
         seconds = [load.seconds for load in new]
         last = self._record.activations
         before = last if record.activations >= last else 0

@@ -56,6 +56,14 @@ class LoadLatency:
         self._breaker = breaker
         self._loads: deque[float] = deque(maxlen=LOADS)
         self._per_mib: deque[float] = deque(maxlen=LOADS)
+        self._ids: deque[int] = deque(maxlen=LOADS)
+
+    @property
+    def culprit(self) -> int | None:
+        """The adapter whose loads alone are not good, by its id; None where several have such."""
+        close = self._breaker.rule.close
+        slow = {int_id for int_id, s in zip(self._ids, self._loads, strict=True) if s >= close}
+        return slow.pop() if len(slow) == 1 and 0 not in slow else None
 
     @property
     def median_s_per_mib(self) -> float:
@@ -71,12 +79,14 @@ class LoadLatency:
         """Forgets the loads there were."""
         self._loads.clear()
         self._per_mib.clear()
+        self._ids.clear()
 
-    def loaded(self, seconds: float, now_s: float, size: int = 0) -> None:
+    def loaded(self, seconds: float, now_s: float, size: int = 0, int_id: int = 0) -> None:
         """One more load, of ``size`` bytes (0: not known). What is no time tells nothing."""
         if not (math.isfinite(seconds) and seconds >= 0):
             return
         self._loads.append(seconds)
+        self._ids.append(int_id)
         if size > 0:
             self._per_mib.append(seconds * MIB / size)
         if seconds < self._breaker.rule.close:

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from python_backend.breaker_settings import BreakerSettings
 from tests.server import admin_tools, harness
 from tests.server.access_tools import lines_of
 from tests.server.client import Client
@@ -30,12 +31,12 @@ WEIGHTS = "adapter_model.safetensors"
 #: A marker's copy takes three pages and leaves more than half of that empty: six of them lose a
 #: fifth of this, nine of them 30 %.
 SHM_BYTES = 200_000
-RATION = 1.0
+RATION = BreakerSettings().switch_rate.close
 SETTINGS: dict[str, Any] = {
     "observation": {"canary_s": 1},
     "breakers": {
         "load_latency": {"warning": 0.3, "open": 0.6, "close": 0.2},
-        "switch_rate": {"warning": 2.5, "open": 3.5, "close": RATION, "hold_s": 2},
+        "switch_rate": {"hold_s": 2},
         "fragmentation": {"hold_s": 2},
     },
 }
@@ -266,7 +267,7 @@ def test_churn_over_the_slots(house: House) -> None:
         # Four times as many adapters as there are slots, all asked for at once.
         rounds = [pool.submit(churn, name) for name in names[:16]]
         found = house.state("switch_rate", OPEN)
-        assert value(found, "lora_switch_rate") >= 3.5
+        assert value(found, "lora_switch_rate") >= RATION
         began, before = time.monotonic(), value(found, "lora_switches_total")
         # One that would have to wait beyond its deadline is told so.
         refused = house.refusal(names[18], parameters={"timeout_ms": 300})

@@ -123,6 +123,23 @@ def test_slow_loads_move_off_the_request_path() -> None:
     asyncio.run(main())
 
 
+def test_one_slow_adapter_keeps_no_other_out() -> None:
+    async def main() -> None:
+        guard = make()
+        guard.resident = lambda int_id: False
+        for _ in range(10):
+            guard.latency.loaded(1.0, 0, int_id=1)
+        answer(guard, version(2))
+        with pytest.raises(BreakerOpen, match="load_latency"):
+            answer(guard, version(1))
+        guard.latency.loaded(1.0, 0, int_id=3)
+        with pytest.raises(BreakerOpen, match="load_latency"):
+            answer(guard, version(2))
+        guard.stop()
+
+    asyncio.run(main())
+
+
 def test_fragmentation_lets_nothing_new_in() -> None:
     guard = make()
     guard.resident = lambda int_id: int_id == 9

@@ -61,6 +61,18 @@ def test_load_latency_opens_by_the_median_of_ten() -> None:
     assert breaker.state is State.CLOSED
 
 
+def test_one_slow_adapter_is_told_from_a_slow_tier() -> None:
+    loads = signals.LoadLatency(Breaker(SETTINGS.load_latency.rule()))
+    assert loads.culprit is None
+    for int_id in (1, 2, 3, 9, 9, 9, 9, 9):
+        loads.loaded(1.0 if int_id == 9 else 0.01, 0, int_id=int_id)
+    assert loads.culprit == 9
+    loads.loaded(0.03, 0, int_id=4)
+    assert loads.culprit is None
+    loads.clear()
+    assert loads.culprit is None
+
+
 def test_a_few_slow_loads_do_not_open() -> None:
     breaker = Breaker(SETTINGS.load_latency.rule())
     loads = signals.LoadLatency(breaker)
