@@ -5,6 +5,8 @@ fits into, 100 ms is a pause that callers notice, and 3 % wrong answers are 3 % 
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from python_backend.breaker import Rule
@@ -40,12 +42,23 @@ class _Level(_Thresholds):
 
 
 class SwitchRate(_Level):
-    """Slot activations that put another adapter out, per second, over the last 10 s."""
+    """Slot activations that put another adapter out, per second, over the last 10 s.
 
+    ``of: time_share``: the share of these 10 s that the engine spent on activations, 0 to 1, rules
+    instead, and the thresholds are shares: what a switch costs differs a lot between devices.
+    """
+
+    of: Literal["rate", "time_share"] = "rate"
     warning: float = 3.0
     open: float = 5.0
     close: float = 2.0
     hold_s: float = Field(default=30.0, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _shares(self) -> SwitchRate:
+        if self.of == "time_share" and self.open > 1:
+            raise ValueError("of time_share the thresholds are shares: none may be above 1")
+        return self
 
 
 class Fragmentation(_Level):
@@ -58,8 +71,12 @@ class Fragmentation(_Level):
 
 
 class LoadLatency(_Thresholds):
-    """Seconds: the median of the last 10 loads of adapters into the host's memory."""
+    """Seconds: the median of the last 10 loads of adapters into the host's memory.
 
+    ``of: seconds_per_mib``: that time over the size of the weights governs instead.
+    """
+
+    of: Literal["seconds", "seconds_per_mib"] = "seconds"
     warning: float = 0.050
     open: float = 0.100
     close: float = 0.030

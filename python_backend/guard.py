@@ -62,7 +62,8 @@ class Guard:
         self.fragmentation = Breaker(settings.fragmentation.rule())
         self.shm_fragmentation = Breaker(settings.fragmentation.rule())
         self.load_latency = Breaker(settings.load_latency.rule())
-        self.latency = LoadLatency(self.load_latency)
+        per_mib = settings.load_latency.of == "seconds_per_mib"
+        self.latency = LoadLatency(self.load_latency, per_mib=per_mib)
         self._routes: OrderedDict[int, _Route] = OrderedDict()
         #: Over all versions.
         self.route_errors = RouteErrors()

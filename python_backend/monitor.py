@@ -39,6 +39,7 @@ class Monitor:
         adapters: how many adapters the catalog has, by state.
         shm: bytes that copies in shared memory may take, and how many of those taken hold nothing.
         after_look: called when the breakers have heard of the newest records.
+        by_time_share: the share of time that switching takes governs, and not its rate.
     """
 
     def __init__(
@@ -51,8 +52,9 @@ class Monitor:
         adapters: Callable[[], Mapping[str, int]],
         shm: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         after_look: Callable[[], None] = lambda: None,
+        by_time_share: bool = False,
     ) -> None:
-        self._after_look, self._shm = after_look, shm
+        self._after_look, self._shm, self._by_time_share = after_look, shm, by_time_share
         self._guard, self._files, self._put = guard, files, put
         self._versions, self._adapters = versions, adapters
         self._rate = signals.SwitchRate()
@@ -74,6 +76,13 @@ class Monitor:
     def in_slots(self) -> list[int]:
         """Ids of the adapters in slots, as of the last look."""
         return [slot[0] for slot in self._record.slots if slot]
+
+    def switches_at(self, level: float) -> float:
+        """Switches a second at which the governing signal has this level."""
+        record = self._record
+        if not self._by_time_share or not record.activation_s:
+            return level
+        return level * record.activations / record.activation_s
 
     def truth(self, version: Version) -> bool | None:
         """Whether the weights in the version's slot are its own; None while that is not known."""
@@ -150,7 +159,8 @@ class Monitor:
         self._checked &= set(loaded.items())
 
     def _levels(self, record: WorkerRecord, now_s: float) -> None:
-        self._guard.switch_rate.value(self._rate.read(record.evictions, now_s), now_s)
+        rate, share = self._rate.read(record.evictions, now_s), self._switch_time(record, now_s)
+        self._guard.switch_rate.value(share if self._by_time_share else rate, now_s)
         device = signals.fragmentation(record.device_allocated, record.device_reserved)
         self._guard.fragmentation.value(device, now_s)
 

@@ -68,6 +68,7 @@ class Observation:
             adapters=self._adapters,
             shm=lambda: engine.shm_memory,
             after_look=self._after_look,
+            by_time_share=settings.switch_rate.of == "time_share",
         )
         fragmentation = settings.fragmentation
         self._trimming = Trimming(
@@ -130,7 +131,8 @@ class Observation:
         self._admission.scheduler.limits = limits
         rationed = state in (Breaking.OPEN, Breaking.HALF_OPEN)
         # Of a rate of 0 nobody would ever get a slot: one in the signal's window stays.
-        rate = max(breaker.rule.close, 1 / SWITCH_WINDOW_S) if rationed else None
+        least, close = 1 / SWITCH_WINDOW_S, breaker.rule.close
+        rate = max(self._monitor.switches_at(close), least) if rationed else None
         self._admission.ration_switches(rate)
         self.guard.refusals[SWITCH] = self._admission.ration_refusals
 

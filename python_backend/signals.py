@@ -50,19 +50,24 @@ class SwitchRate:
 
 
 class LoadLatency:
-    """The median of the last ``LOADS`` loads; the breaker hears of it once there are as many."""
+    """The median of the last ``LOADS`` loads; the breaker hears of it once there are as many.
 
-    def __init__(self, breaker: Breaker) -> None:
-        self._breaker = breaker
+    Args:
+        per_mib: the breaker hears of seconds per MiB; loads of no known size are passed over.
+    """
+
+    def __init__(self, breaker: Breaker, *, per_mib: bool = False) -> None:
+        self._breaker, self._governs_per_mib = breaker, per_mib
         self._loads: deque[float] = deque(maxlen=LOADS)
         self._per_mib: deque[float] = deque(maxlen=LOADS)
-        self._ids: deque[int] = deque(maxlen=LOADS)
+        #: What governs, with the adapter's id.
+        self._values: deque[tuple[int, float]] = deque(maxlen=LOADS)
 
     @property
     def culprit(self) -> int | None:
         """The adapter whose loads alone are not good, by its id; None where several have such."""
         close = self._breaker.rule.close
-        slow = {int_id for int_id, s in zip(self._ids, self._loads, strict=True) if s >= close}
+        slow = {int_id for int_id, value in self._values if value >= close}
         return slow.pop() if len(slow) == 1 and 0 not in slow else None
 
     @property
@@ -79,22 +84,27 @@ class LoadLatency:
         """Forgets the loads there were."""
         self._loads.clear()
         self._per_mib.clear()
-        self._ids.clear()
+        self._values.clear()
 
     def loaded(self, seconds: float, now_s: float, size: int = 0, int_id: int = 0) -> None:
         """One more load, of ``size`` bytes (0: not known). What is no time tells nothing."""
         if not (math.isfinite(seconds) and seconds >= 0):
             return
         self._loads.append(seconds)
-        self._ids.append(int_id)
+        value = seconds
         if size > 0:
             self._per_mib.append(seconds * MIB / size)
-        if seconds < self._breaker.rule.close:
-            self._breaker.value(seconds, now_s)
+        if self._governs_per_mib:
+            if size <= 0:
+                return
+            value = self._per_mib[-1]
+        self._values.append((int_id, value))
+        if value < self._breaker.rule.close:
+            self._breaker.value(value, now_s)
             return
         self._breaker.row_broken()
-        median = self.median_s
-        if len(self._loads) == LOADS and median >= self._breaker.rule.warning:
+        median = statistics.median(value for _, value in self._values)
+        if len(self._values) == LOADS and median >= self._breaker.rule.warning:
             self._breaker.value(median, now_s)
 
 

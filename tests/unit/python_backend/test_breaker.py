@@ -193,6 +193,8 @@ def test_whatever_comes(steps: list[tuple[float, float]], rule: Rule) -> None:
         {"load_latency": {"in_a_row": 0}},
         {"routing": {"open": float("nan")}},
         {"switches": {}},
+        {"switch_rate": {"of": "time_share"}},
+        {"load_latency": {"of": "minutes"}},
     ],
 )
 def test_numbers_that_contradict_each_other_stop_the_start(wrong: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ from tests.unit.python_backend.test_guard import make, version
 class Desk:
     """A monitor over a record that the test writes."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, *, by_time_share: bool = False) -> None:
         self.guard = make()
         self.known: dict[int, Version] = {}
         self.shm = (0.0, 0.0)
@@ -32,6 +32,7 @@ class Desk:
             versions=lambda: self.known,
             adapters=lambda: {"ready": 2, "failed": 0},
             shm=lambda: self.shm,
+            by_time_share=by_time_share,
         )
 
     def look(self, now_s: float = 0.0, **record: Any) -> dict[tuple[str, str], Any]:
@@ -192,3 +193,14 @@ def test_each_activation_is_observed_once_and_loads_per_mib(tmp_path: Path) -> N
     # Another worker, which counts from 1 again.
     third = desk.look(2, activations=1, recent_activations=((1, 0.04),))
     assert third[lora_metrics.ACTIVATION_DURATION, ""] == (0.04,)
+
+
+def test_the_share_of_time_may_govern(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, by_time_share=True)
+    slots = (None,)
+    assert desk.monitor.switches_at(0.5) == 0.5, "nothing is known yet"
+    desk.look(0, slots=slots)
+    desk.look(1, slots=slots, evictions=1000, activations=1000, activation_s=2.0)
+    assert desk.guard.switch_rate.state is State.CLOSED, "a hundred a second, a fifth of the time"
+    # At 2 ms each, this share of the time is so many a second.
+    assert desk.monitor.switches_at(0.1) == 50

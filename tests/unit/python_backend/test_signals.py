@@ -73,6 +73,18 @@ def test_one_slow_adapter_is_told_from_a_slow_tier() -> None:
     assert loads.culprit is None
 
 
+def test_time_over_size_may_govern() -> None:
+    breaker = Breaker(SETTINGS.load_latency.rule())
+    loads = signals.LoadLatency(breaker, per_mib=True)
+    for _ in range(10):
+        loads.loaded(1.0, 0, size=100 << 20)
+        loads.loaded(9.0, 0)
+    assert (loads.median_s, loads.median_s_per_mib, breaker.state) == (5.0, 0.01, State.CLOSED)
+    for _ in range(10):
+        loads.loaded(0.01, 0, size=1 << 16, int_id=4)
+    assert (loads.culprit, breaker.state) == (4, State.OPEN)
+
+
 def test_a_few_slow_loads_do_not_open() -> None:
     breaker = Breaker(SETTINGS.load_latency.rule())
     loads = signals.LoadLatency(breaker)
