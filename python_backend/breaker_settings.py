@@ -42,7 +42,7 @@ class _Level(_Thresholds):
 
 
 class SwitchRate(_Level):
-    """Slot activations that put another adapter out, per second, over the last 10 s.
+    """Times that a slot got another adapter, per second, over the last 10 s.
 
     ``of: time_share``: the share of these 10 s that the engine spent on activations, 0 to 1, rules
     instead, and the thresholds are shares: what a switch costs differs a lot between devices.

@@ -52,9 +52,9 @@ _FIRST_S = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 ENGINE_FAMILIES = (
     Family(
-        SWITCH_RATE, "gauge", "Slot activations that put another adapter out, per second, 10 s."
+        SWITCH_RATE, "gauge", "Times a slot got another adapter, per second, over the last 10 s."
     ),
-    Family(SWITCHES, "counter", "Slot activations that put another adapter out."),
+    Family(SWITCHES, "counter", "Times a slot got another adapter than it had held."),
     Family(SWITCH_TIME, "gauge", "Share of the last 10 s that the engine spent on activations."),
     Family(
         FRAGMENTATION,

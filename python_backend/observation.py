@@ -75,8 +75,9 @@ class Observation:
             engine, self.guard, fragmentation.close, fragmentation.hold_s, time.monotonic
         )
         if fragmentation.enforce:
-            closed = Breaking.OPEN
-            engine.close_shm_while(lambda: self.guard.shm_fragmentation.state is closed)
+            # Until it has closed: what was trimmed away would be copied again at once.
+            open_states = (Breaking.OPEN, Breaking.HALF_OPEN)
+            engine.close_shm_while(lambda: self.guard.shm_fragmentation.state in open_states)
         self._trims = fragmentation.enforce
         self._canary_s = canary_s
         self._canary = Canary(

@@ -1,7 +1,7 @@
 """What the breakers watch. Pure: values and time go in, the signal's value comes out.
 
-- switch rate: slot activations that put another adapter out, per second, sliding 10 s; from the
-  worker's counter of evictions.
+- switch rate: times that a slot got another adapter than the one it had held, per second, sliding
+  10 s; from the worker's counter.
 - fragmentation, a share of each pool: 1 − allocated / reserved of the device's allocator, one
   sample of the worker every 5 s; of the shm tier what its files leave unused of their last pages,
   of its budget (files lie in pages of memory: no run of free bytes could be broken up).

@@ -142,9 +142,11 @@ class Accounts:
         return self.admissions >= request.due
 
     def _switches(self, request: Request) -> bool:
-        """Whether its adapter would put another one out of its slot."""
-        slots, adapter = self.slots, request.adapter
-        return adapter is not None and not slots.untouched and not slots.is_resident(adapter)
+        """Whether its adapter takes a slot that held another one.
+
+        A ration begins when every slot has been used: one that is empty now has held another.
+        """
+        return request.adapter is not None and not self.slots.is_resident(request.adapter)
 
     def _settle(self, request: Request, at_least: float = 0.0) -> None:
         service = max(at_least, request.tokens + OUTPUT_COST * request.produced)

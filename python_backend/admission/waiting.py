@@ -159,7 +159,7 @@ class Admission:
         ration, slots = self.scheduler.ration, self.scheduler.slots
         if ration is None or left_s is None or adapter is None:
             return
-        if slots.untouched or slots.is_resident(adapter):
+        if slots.is_resident(adapter):
             return
         wait_s = self.scheduler.switches_before(adapter) / ration.rate
         if wait_s > left_s:

@@ -63,7 +63,9 @@ class Observer:
     def __init__(self, internals: Internals, file: RecordFile, device: Any = None) -> None:
         self._internals, self._file, self._device = internals, file, device
         self._lock = threading.Lock()
-        self._loads = self._activations = self._evictions = 0
+        self._loads = self._activations = self._switches = 0
+        #: The adapter that each slot held last, by its number.
+        self._occupants: dict[int, int] = {}
         self._load_s = self._activation_s = 0.0
         self._recent: deque[Load] = deque(maxlen=record.MAX_LOADS)
         self._activated_last: deque[tuple[int, float]] = deque(maxlen=record.MAX_LOADS)
@@ -115,8 +117,12 @@ class Observer:
             self._activations += 1
             self._activation_s += seconds
             self._activated_last.append((self._activations, seconds))
-            lost = {slot for slot in before if slot is not None} - set(after)
-            self._evictions += len(lost)
+            if int_id in after:
+                slot = after.index(int_id)
+                # Also where the last one has just been put out of the host's cache, and of its
+                # slot with it: to its users it is the same.
+                self._switches += self._occupants.get(slot, int_id) != int_id
+                self._occupants[slot] = int_id
         self.publish()
 
     def publish(self) -> None:
@@ -130,7 +136,7 @@ class Observer:
                     self._load_s,
                     self._activations,
                     self._activation_s,
-                    self._evictions,
+                    self._switches,
                     self.slot_bytes,
                     *self._memory,
                     slots=tuple(s if s is None else (s, digests.get(s, UNKNOWN)) for s in slots),

@@ -19,6 +19,7 @@ from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo, Job, Step, Version
 from python_backend.engine.fake import FakeEngine
 from python_backend.messages import EngineRequest
+from tests import hooks
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / ".demo"
@@ -122,7 +123,7 @@ class VllmRig(_Loop):
         }
         arguments = engine_arguments(raw, known_adapters=8)
         # The real one with a hook for tests.
-        arguments["worker_extension_cls"] = "tests.contract.mislabel.MislabellingExtension"
+        arguments["worker_extension_cls"] = hooks.NAME
         prepare_process(arguments, cores=2, gpu=False)
         self.engine = AsyncLLMEngine(arguments, run_dir / "worker-failures")
         self.info = self.run(self.engine.start())

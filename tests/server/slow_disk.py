@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-_HOOK = """
-import time
-import safetensors
+from tests import hooks
 
-_open = safetensors.safe_open
-
-def safe_open(path, *args, **kwargs):
-    if str(path).endswith("adapter_model.safetensors"):
-        try:
-            with open({file!r}) as file:
-                time.sleep(float(file.read() or 0))
-        except FileNotFoundError:
-            pass
-    return _open(path, *args, **kwargs)
-
-safetensors.safe_open = safe_open
+_OURS = "from python_backend import settings"
+_FIRST = """
+from python_backend.engine import arguments
+arguments.WORKER_EXTENSION = {name!r}
 """
 
 
 class SlowDisk:
     """Works on servers that are started while it is there.
 
-    Python imports a module ``sitecustomize`` by itself at its start; this one waits where vLLM
-    opens a weight file.
+    Args:
+        version: of the engine's model, in a copy of the repository: its ``model.py`` gets the
+            extension with hooks.
     """
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, version: Path, patch: pytest.MonkeyPatch) -> None:
         self._file = folder / "seconds"
-        (folder / "sitecustomize.py").write_text(_HOOK.format(file=str(self._file)))
-        path = os.environ.get("PYTHONPATH", "")
-        patch.setenv("PYTHONPATH", os.pathsep.join(p for p in (str(folder), path) if p))
+        self.takes(0)
+        patch.setenv(hooks.SLOW_DISK, str(self._file))
+        model = version / "model.py"
+        head, _, rest = model.read_text("utf-8").partition(_OURS)
+        assert rest, "it imports ours in this way"
+        model.write_text(f"{head}{_FIRST.format(name=hooks.NAME)}{_OURS}{rest}", "utf-8")
 
     def takes(self, seconds: float) -> None:
         new = self._file.with_suffix(".new")

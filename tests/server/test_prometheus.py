@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import time
@@ -23,10 +24,16 @@ CONFIG = ROOT / "deploy" / "prometheus"
 
 @pytest.fixture(scope="module")
 def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    binary = shutil.which("prometheus")
-    if binary is None:
+    if shutil.which("prometheus") is None:
         pytest.skip("no prometheus: install Debian's package to scrape with it")
-    folder: Path = tmp_path_factory.mktemp("prometheus")
+    with scraping(server, tmp_path_factory.mktemp("prometheus")) as api:
+        yield api
+
+
+@contextlib.contextmanager
+def scraping(server: Server, folder: Path) -> Iterator[httpx.Client]:
+    """A Prometheus that scrapes the server each second; its HTTP API."""
+    binary = str(shutil.which("prometheus"))
     config = yaml.safe_load((CONFIG / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(CONFIG / "rules.yml")]

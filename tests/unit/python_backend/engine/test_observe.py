@@ -77,6 +77,26 @@ def test_loads_activations_and_evictions_are_counted(tmp_path: Path) -> None:
     assert found.host == (7, 8, 9)
 
 
+def test_a_switch_is_a_slot_that_gets_another_adapter(tmp_path: Path) -> None:
+    _, _, models, file = rig(tmp_path / "r")
+
+    def switches() -> int:
+        found = file.read()
+        assert found is not None
+        return found.evictions
+
+    for int_id in (1, 2):
+        models.activate_adapter(int_id)
+    assert switches() == 0
+    # Out of the host's cache, and of its slot with it; then the same one again, then another.
+    models.lora_index_to_id[0] = None
+    models.activate_adapter(1)
+    assert switches() == 0
+    models.lora_index_to_id[0] = None
+    models.activate_adapter(3)
+    assert switches() == 1
+
+
 def test_failures_pass_through_and_are_not_counted(tmp_path: Path) -> None:
     _, workers, models, file = rig(tmp_path / "r")
     with pytest.raises(ValueError, match="bad"):
