@@ -23,6 +23,14 @@ _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4
 _MIB = 1 << 20
 
 
+def budgets(limit_bytes: int | None) -> dict[str, float]:
+    """Bytes of each part of a worker's memory; none where it has no limit."""
+    if limit_bytes is None:
+        return {}
+    shares = {"base": BASE_SHARE, "buffer": 1 - BASE_SHARE - ADAPTER_SHARE}
+    return {pool: share * limit_bytes for pool, share in shares.items()}
+
+
 class PlanError(Exception):
     """There is no plan; the text names the number to change."""
 

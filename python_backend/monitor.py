@@ -185,6 +185,8 @@ class Monitor:
             found += self._shown.gauge(names.TIER_BYTES, size, ("tier", "slot"), ("kind", kind))
         for kind, size in (("budget", record.device_reserved), ("used", record.device_allocated)):
             found += self._shown.gauge(names.MEMORY, size, ("pool", "device"), ("kind", kind))
+        base = record.device_allocated - record.slot_bytes
+        found += self._shown.gauge(names.MEMORY, base, ("pool", "base"), ("kind", "used"))
         for tier, count in (("slot", len(used)), ("host", len(record.host))):
             found += self._shown.gauge(names.RESIDENT, count, ("tier", tier))
         found += self._shown.count(names.SWITCHES, record.evictions)

@@ -52,9 +52,10 @@ class WorkerRecord:
     """A worker's state.
 
     Counters since the worker's start: ``loads`` into host memory, ``activations`` (an adapter got
-    a slot), ``evictions`` (which another one had held), and seconds. ``slots`` holds for each slot the adapter's id and the sha256 of the weight file that was really read for it
-    (``UNKNOWN`` where it is not known yet), None where it is empty. Fragmentation of the process's
-    heap is a share; the device's memory is in bytes. What cannot be told is not a number.
+    a slot), ``evictions`` (which another one had held), and seconds. ``slots`` holds for each slot
+    the adapter's id and the sha256 of the weight file that was really read for it (``UNKNOWN``
+    where it is not known yet), None where it is empty. Fragmentation of the process's heap is a
+    share; the device's memory is in bytes. What cannot be told is not a number.
     """
 
     loads: int = 0

@@ -93,7 +93,9 @@ def test_fragmentation_of_the_heap_never_breaks(tmp_path: Path) -> None:
     assert found[lora_metrics.FRAGMENTATION, "heap"] == (0.9,)
     assert (lora_metrics.FRAGMENTATION, "device") not in found
     assert found[lora_metrics.BREAKER_STATE, "fragmentation"] == (0,)
-    found = desk.look(5, device_allocated=70.0, device_reserved=100.0, slots=(None,))
+    device = {"device_allocated": 70.0, "device_reserved": 100.0, "slot_bytes": 20}
+    found = desk.look(5, **device, slots=(None,))
+    assert found[lora_metrics.MEMORY, "base,used"] == (50,)
     assert found[lora_metrics.BREAKER_STATE, "fragmentation"] == (2,)
 
 

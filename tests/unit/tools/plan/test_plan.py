@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from python_backend.engine import fitting
 from python_backend.engine.arguments import EngineStartError
-from python_backend.memory_plan import Model, PlanError, plan, slot_rank
+from python_backend.memory_plan import Model, PlanError, budgets, plan, slot_rank
 from tools.__main__ import app
 from tools.plan.command import parse_bytes
 
@@ -149,3 +149,8 @@ def test_sizes() -> None:
     for wrong in ("", "80 gigs", "-1GiB", "0", "GiB"):
         with pytest.raises(PlanError, match="no memory size"):
             parse_bytes(wrong)
+
+
+def test_budgets_beside_the_slots() -> None:
+    assert budgets(1000) == {"base": pytest.approx(600), "buffer": pytest.approx(100)}
+    assert budgets(None) == {}
