@@ -133,6 +133,8 @@ class EngineServer:
         self._keeper = keeper
         entries = keeper.open()
         admission = self._new_admission(engine, info, metrics)
+        # What the host's cache puts out leaves its slot, too.
+        store.left = admission.scheduler.slots.gone
         workers = arguments.workers(engine_args)
         canary_s = config.observation.canary_s
         guard, sink = None, cast(CompletionSink, self._sink)

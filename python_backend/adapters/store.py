@@ -81,6 +81,8 @@ class Store:
         self._using: Counter[int] = Counter()
         #: What has left the host cache, for whoever keeps copies; oldest first.
         self.evicted: deque[Version] = deque(maxlen=1024)
+        #: Called with the id of what leaves the engine.
+        self.left: Callable[[int], None] = lambda int_id: None
         #: Set when there may be something to do in the background.
         self.wake = asyncio.Event()
 
@@ -125,6 +127,7 @@ class Store:
     async def unload(self, int_id: int) -> bool:
         """See ``Engine.unload``: gone from every tier."""
         self._hosted.pop(int_id, None)
+        self.left(int_id)
         if self._copies is not None:
             await self._copies.drop(int_id)
         return await self._engine.unload(int_id)
@@ -255,6 +258,7 @@ class Store:
             if self._kept(int_id) or int_id not in self._hosted:
                 continue
             version, _ = self._hosted.pop(int_id)
+            self.left(int_id)
             # Whoever wants it from now on waits until it has left.
             task = self._leaving[int_id] = loop.create_task(self._evicted(version))
             tasks.append(task)

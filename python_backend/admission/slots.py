@@ -84,6 +84,11 @@ class Slots:
             self.emptying.discard(adapter)
         return True
 
+    def gone(self, adapter: int) -> None:
+        """The engine has no longer anything of an adapter that is not in flight."""
+        if adapter not in self._in_flight:
+            self._resident.pop(adapter, None)
+
     def correct(self, found: Iterable[int]) -> None:
         """Takes over what the engine says is in its slots, least recently used first."""
         found = [adapter for adapter in found if adapter not in self._in_flight]

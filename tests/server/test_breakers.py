@@ -203,11 +203,12 @@ def test_churn_over_the_slots(house: House) -> None:
         try:
             found = house.state("switch_rate", OPEN)
             assert value(found, "lora_switch_rate") >= RATION
-            began, before = time.monotonic(), value(found, "lora_switches_total")
             # One that would have to wait beyond its deadline is told so.
             refused = house.refusal(names[18], parameters={"timeout_ms": 300})
             assert refused is not None and refused.code == "breaker_open", refused
             assert "switch_rate" in refused.message and "retry_after=" in refused.message
+            time.sleep(1)  # What had been let in before has shown by now.
+            began, before = time.monotonic(), value(samples(server), "lora_switches_total")
             time.sleep(5)
         finally:
             stop.set()
@@ -215,7 +216,7 @@ def test_churn_over_the_slots(house: House) -> None:
             one.result()
         took = time.monotonic() - began
     switched = value(samples(server), "lora_switches_total") - before
-    assert RATION * took * 0.7 - 2 <= switched <= RATION * took + 6
+    assert RATION * took * 0.7 - 2 <= switched <= RATION * took + 3
     house.state("switch_rate", CLOSED, limit_s=60)
     for to in ("warning", "open", "half_open", "closed"):
         assert house.times("switch_rate", to) >= 1, to

@@ -9,6 +9,7 @@ import pytest
 
 from python_backend.adapters.tiering import updates
 from python_backend.admin.listing import Residents
+from python_backend.admission.slots import Slots
 from python_backend.errors import AdapterFailed
 from tests.unit.python_backend.adapters.store_house import COPY, SIZE, World
 
@@ -272,3 +273,26 @@ def test_the_list_shows_every_tier() -> None:
         3: ["shm", "disk"],
         4: ["disk"],
     }
+
+
+def test_admission_hears_of_what_leaves_the_engine(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, host=SIZE)
+        await world.engine.start()
+        slots = Slots(2)
+        world.store.left = slots.gone
+        a, b = world.adapter("aa_a_v1"), world.adapter("aa_b_v1")
+        for version in (a, b):
+            slots.enter(version.int_id, "fin", 1)
+            await world.ask(version)
+            slots.leave(version.int_id, "fin")
+        assert list(slots.resident()) == [b.int_id], "one fits the host, and no slot outlives it"
+        slots.enter(b.int_id, "fin", 2)
+        slots.gone(b.int_id)
+        assert slots.is_resident(b.int_id), "what is in flight stays"
+        slots.leave(b.int_id, "fin")
+        await world.store.unload(b.int_id)
+        assert slots.untouched and not list(slots.resident())
+        await world.store.stop()
+
+    asyncio.run(scenario())
