@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
-from python_backend import lora_metrics, memory_plan, presence, runtime, settings, vllm_metrics
+from python_backend import lora_metrics, presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.tiering import Tiering, strained
@@ -123,9 +123,7 @@ class EngineServer:
         info = self._wait(engine.start())
         metrics.declare(vllm_metrics.families(info.max_model_len))
         metrics.put([Update(lora_metrics.MISSING, (float(len(info.missing)),))])
-        for pool, size in memory_plan.budgets(config.memory_limit_bytes).items():
-            labels = (("pool", pool), ("kind", "budget"))
-            metrics.put([Update(lora_metrics.MEMORY, (size,), labels)])
+        metrics.put(fitting.budgets(config.memory_limit_bytes))
         engine_ready = time.monotonic()
         tiering = self._tiering = Tiering(engine, config.tiers, engine_args)
         store = tiering.store

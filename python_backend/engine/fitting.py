@@ -8,6 +8,8 @@ from typing import Any
 
 from python_backend import memory_plan
 from python_backend.engine.arguments import EngineStartError
+from python_backend.lora_metrics import MEMORY
+from python_backend.metrics import Update
 
 _DEFAULT_LEN = 1024
 
@@ -38,6 +40,14 @@ def check(arguments: dict[str, Any], limit_bytes: int | None) -> None:
         )
     except memory_plan.PlanError as error:
         raise EngineStartError(f"memory_limit_bytes is {limit_bytes}: {error}") from None
+
+
+def budgets(limit_bytes: int | None) -> list[Update]:
+    """What the plan gives to each part but the slots, as metrics; nothing without a limit."""
+    return [
+        Update(MEMORY, (size,), (("pool", pool), ("kind", "budget")))
+        for pool, size in memory_plan.budgets(limit_bytes).items()
+    ]
 
 
 def read(folder: Path, dtype: str = "auto") -> tuple[memory_plan.Model, int | None]:
