@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("tools.serve", "serve", "Start Triton with the models and wait until it is ready."),
     "demo": ("tools.demo.command", "demo", "Make .demo: a small model, adapters, policy and keys."),
     "train-demo": ("tools.demo.train", "train_demo", "Train the demo's adapters on the CPU."),
+    "train-gate": ("tools.gate.command", "train_gate", "Train the gate of mode auto on the CPU."),
     "admin": ("tools.admin.command", "app", "Adapters of a running server: list, add, pin, …"),
     "sign": ("tools.signing.command", "sign", "Sign an adapter's files."),
     "verify": ("tools.signing.command", "verify", "Check the signature of an adapter."),

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from tools.demo import folder
 from tools.demo.errors import DemoError
+from tools.demo.gate import add_gate, has_gate
 from tools.demo.model import converted_model
 
 MAX_MARKERS = 9_999
@@ -63,8 +64,13 @@ def make_demo(out: Path, markers: int, *, force: bool, new_keys: bool, console: 
         added = folder.add_trained(out)
         if folder.missing_markers(out, markers):  # the model is only needed, and looked for, then
             added += folder.add_markers(out, converted_model(status), markers, status, advance)
+        gate_added = not has_gate(out)
+        if gate_added:
+            add_gate(out, converted_model(status), status, advance)
         if new_keys:
             folder.renew_keys(out)
     parts = [f"{len(added)} adapters added" if added else "all adapters present"]
+    if gate_added:
+        parts.append("gate added")
     parts.append("keys replaced" if new_keys else "keys unchanged")
     return ", ".join(parts)

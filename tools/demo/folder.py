@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from tools.demo import settings
 from tools.demo.capture import cached_probe
 from tools.demo.errors import DemoError
 from tools.demo.files import new_folder, write_file, write_json
+from tools.demo.gate import Advance, Status, add_gate
 from tools.demo.markers import directions, marker_id, write_marker
 from tools.demo.model import WEIGHTS, place_model
 from tools.demo.words import choose_words
@@ -21,9 +21,6 @@ TRAINED = Path(__file__).with_name("adapters")
 """The committed adapters that `python -m tools train-demo` made."""
 
 PARTS = (f"model/{WEIGHTS}", "adapters", "markers.json", "policy.yaml", "serving.yaml", "keys.json")
-
-Status = Callable[[str], None]
-Advance = Callable[[int, int], None]
 
 
 def is_demo(folder: Path) -> bool:
@@ -40,6 +37,7 @@ def build(out: Path, model: Path, markers: int, status: Status, advance: Advance
         add_trained(building)
         write_json(building / "markers.json", {})
         add_markers(building, model, markers, status, advance)
+        add_gate(building, model, status, advance)
         keys = settings.new_keys()
         write_file(building / "policy.yaml", settings.policy_text(keys))
         write_file(building / "serving.yaml", settings.SERVING)

@@ -17,7 +17,11 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from safetensors.torch import save_file  # noqa: E402
 
-from tools.demo import command, folder  # noqa: E402
+from python_backend.adapters.seal import SignaturePolicy  # noqa: E402
+from python_backend.adapters.signing_keys import KeyFile  # noqa: E402
+from python_backend.fusion import gate_file  # noqa: E402
+from tests.unit.python_backend.fusion.gate_house import HIDDEN, NAMES, make_gate  # noqa: E402
+from tools.demo import command, folder, gate  # noqa: E402
 from tools.demo.errors import DemoError  # noqa: E402
 from tools.demo.words import listed_words  # noqa: E402
 
@@ -48,6 +52,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setattr(folder, "TRAINED", trained.parent)
     monkeypatch.setattr(folder, "cached_probe", lambda *_: torch.ones(16))
     monkeypatch.setattr(command, "converted_model", lambda *_: model)
+    gate_made = gate_file.write(trained.parent / "gate", make_gate())
+    monkeypatch.setattr(gate, "cached_gate", lambda *_: gate_made)
 
     def run(markers: int = 2, force: bool = False, new_keys: bool = False) -> str:
         console = Console(file=io.StringIO())
@@ -86,6 +92,26 @@ def test_the_first_run_makes_everything(make: Make, tmp_path: Path) -> None:
     assert stat.S_IMODE((out / "keys.json").stat().st_mode) == 0o600
     assert hashes(out) == key_hashes(out)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".demo", "base", "trained"]
+
+
+def test_the_gate_is_signed_with_the_folders_own_key(make: Make, tmp_path: Path) -> None:
+    out = tmp_path / ".demo"
+    make()
+    keys = out / "signing-keys.yaml"
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+    signatures = SignaturePolicy((gate_file.GATE_NAME,), KeyFile(keys))
+    read = gate_file.read(out / "gate", base="0" * 64, hidden=HIDDEN, signatures=signatures)
+    assert read.names == NAMES
+    secret = yaml.safe_load(keys.read_text())["keys"][0]["secret"]
+    make(force=True)
+    assert yaml.safe_load(keys.read_text())["keys"][0]["secret"] != secret
+
+
+def test_a_folder_without_a_gate_gets_one(make: Make, tmp_path: Path) -> None:
+    make()
+    shutil.rmtree(tmp_path / ".demo" / "gate")
+    assert make() == "all adapters present, gate added, keys unchanged"
+    assert (tmp_path / ".demo/gate/adapter.sig.json").is_file()
 
 
 def test_a_second_run_changes_nothing(make: Make, tmp_path: Path) -> None:

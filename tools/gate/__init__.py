@@ -1,0 +1,1 @@
+"""The gate of mode `auto`: trained from examples of prompts and the adapters they are for."""
