@@ -14,12 +14,13 @@ from typing import Any
 from ensemble.strict_json import parse_json
 from python_backend.errors import InvalidArgument
 from python_backend.fusion import expression
+from python_backend.fusion.distribution import DISTRIBUTION
 from python_backend.fusion.expression import Terms
 from python_backend.fusion_settings import FusionSettings
 from python_backend.strict_json import safe_name
 
 FIELD = "fusion"
-WEIGHTS, AUTO, DISTRIBUTION = "weights", "auto", "distribution"
+WEIGHTS, AUTO = "weights", "auto"
 MODES = (WEIGHTS, AUTO, DISTRIBUTION)
 
 MAX_JSON_BYTES = 64 << 10

@@ -8,13 +8,14 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 
-from ensemble import chat, fusing, modes, sampling
+from ensemble import chat, fusing, sampling
 from ensemble.access import Policy
 from ensemble.audit import GateAudit
 from ensemble.enforcement import Enforcement, Trace
 from ensemble.identity import Identity, identify, nobody
+from ensemble.modes import Asker, Modes
 from ensemble.policy_source import PolicySource
-from ensemble.router import route
+from ensemble.router import asked, route
 from python_backend.adapters.aliases import Chosen, Route
 from python_backend.adapters.catalog import SnapshotReader
 from python_backend.errors import Internal, InvalidArgument, ServingError, Unauthenticated
@@ -68,6 +69,7 @@ class Gate:
         self._seen: Mapping[str, Route] = settings.aliases
         self._wall_clock = wall_clock
         self._limits, self._fusion = settings.limits, settings.fusion
+        self._modes = Modes(settings)
         self._policy_source = policy_source
         self._snapshots = snapshots
         self._key = key
@@ -125,23 +127,37 @@ class Gate:
         snapshot = self._snapshots.current(now_s)
         prompt = self._prompt(raw, snapshot.model_dir)
         given, lora_name = sampling.requested(raw)
-        wish = modes.weighted(fusing.read(raw.fusion, self._fusion))
         trace.prompt_sha256 = sha256_hex(prompt.encode("utf-8"))
         uid = secrets.token_hex(16)
+        aliases = Chosen(snapshot.aliases, uid)
+        enforcement = self._enforced(snapshot.aliases)
+        asker = Asker(
+            principal,
+            policy,
+            snapshot,
+            aliases,
+            enforcement,
+            asked(raw, lora_name),
+            lambda: self._own_words(raw),
+        )
+        wish = self._modes.weighted(fusing.read(raw.fusion, self._fusion), asker, now_s)
         trace.parts = route(
             raw,
             lora_name,
             principal=principal,
             policy=policy,
             snapshot=snapshot,
-            aliases=Chosen(snapshot.aliases, uid),
-            enforcement=self._enforced(snapshot.aliases),
+            aliases=aliases,
+            enforcement=enforcement,
             trace=trace,
             wish=wish,
             bounds=self._fusion,
         )
+        canonical = sampling.canonical(given, self._limits)
+        terms = tuple((part.lora_id, part.weight) for part in trace.parts)
+        self._modes.check(trace.mode, terms, canonical)
         request = EngineRequest(
-            sampling=sampling.canonical(given, self._limits),
+            sampling=canonical,
             stream=_stream(raw),
             prepend_prompt=_prepend_prompt(raw),
             special_tokens=raw.messages is None,
@@ -198,6 +214,13 @@ class Gate:
             return raw.text_input.decode("utf-8")
         except UnicodeDecodeError:
             raise InvalidArgument("text_input", "not UTF-8") from None
+
+    def _own_words(self, raw: RawRequest) -> str:
+        """What the caller says, in one text; the prompt has been read and found good."""
+        if raw.messages is None:
+            return (raw.text_input or b"").decode("utf-8")
+        messages = chat.parse(raw.messages, max_bytes=self._limits.max_prompt_bytes)
+        return "\n".join(m["content"] for m in messages if m["role"] == "user")
 
 
 def _stream(raw: RawRequest) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from ensemble import parameters
 from ensemble.access import Policy, Principal
 from ensemble.enforcement import STRICT, Enforcement, Trace
-from ensemble.fusing import FIELD, WEIGHTS, Wish
+from ensemble.fusing import AUTO, FIELD, WEIGHTS, Wish
 from python_backend.adapters import naming
 from python_backend.adapters.catalog import Entry, Snapshot, State
 from python_backend.errors import AdapterFailed, InvalidArgument
@@ -65,7 +65,7 @@ def route(
     chosen, trace.mode = _chosen(asked(raw, lora_name), wish, resolve, bounds, trace)
     require_role = "caller" in principal.roles
     if trace.mode:
-        trace.resolved = expression.text(chosen)
+        trace.resolved = expression.text(chosen) or naming.BASE
     else:
         trace.resolved = chosen[0][0] if chosen else naming.BASE
     # Everything is looked up before anything is refused: an adapter that is not there and one
@@ -131,7 +131,8 @@ def _chosen(
         if chosen is not None and found != chosen:
             raise InvalidArgument("lora_id", "lora_id, lora_name and x-lora-id must agree")
         chosen = found
-    if mode and not chosen:
+    # Computed weights may all be base's; weights that a caller gives are of adapters.
+    if mode and not chosen and mode != AUTO:
         raise InvalidArgument(FIELD, "names no adapters and weights")
     return chosen or (), mode
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from python_backend.auto_settings import AutoSettings, DistributionSettings
+
 
 class FusionSettings(BaseModel):
     """Bounds of mixtures of adapters."""
@@ -20,6 +22,8 @@ class FusionSettings(BaseModel):
     #: model's share.
     min_sum: float = Field(default=0.0, allow_inf_nan=False)
     max_sum: float = Field(default=2.0, allow_inf_nan=False)
+    auto: AutoSettings = AutoSettings()
+    distribution: DistributionSettings = DistributionSettings()
 
     @model_validator(mode="after")
     def _a_range(self) -> FusionSettings:

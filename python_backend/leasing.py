@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    ExitStack,
     asynccontextmanager,
+    contextmanager,
     nullcontext,
 )
 from typing import Protocol
@@ -14,6 +16,7 @@ from typing import Protocol
 from python_backend.adapters.versions import Versions
 from python_backend.engine.base import Version
 from python_backend.errors import Unavailable
+from python_backend.fusion.expression import base_share
 from python_backend.fusion.recipe import is_plain
 from python_backend.ticket import Part, Ticket
 
@@ -53,6 +56,26 @@ class Leases:
         async with self._held(ticket.parts, ticket.department) as version:
             with self._entered(version):
                 yield version
+
+    @contextmanager
+    def each(self, parts: tuple[Part, ...]) -> Iterator[list[tuple[Version | None, float]]]:
+        """Every part's own version with its weight, and base with what is left, if anything.
+
+        Raises:
+            NotFound: a part has gone since the gate decided.
+            ServingError: a breaker keeps the request out.
+        """
+        with ExitStack() as held:
+            found: list[tuple[Version | None, float]] = []
+            for part in parts:
+                version = held.enter_context(self._versions.lease(part.lora_id, part.digest))
+                found.append((version, part.weight))
+            rest = base_share((part.lora_id, part.weight) for part in parts)
+            if rest > 0:
+                found.append((None, rest))
+            for used, _ in found:
+                held.enter_context(self._entered(used))
+            yield found
 
     @asynccontextmanager
     async def _held(

@@ -165,6 +165,7 @@ class EngineServer:
             sink=sink,
             guard=guard,
             mixtures=mixtures,
+            distribution=config.fusion.distribution,
         )
         self._service.desk = self._desk = Desk(
             keeper,

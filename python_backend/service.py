@@ -13,14 +13,14 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from python_backend import answers, prompts
+from python_backend import answers
 from python_backend import ticket as tickets
-from python_backend.adapters.naming import BASE
 from python_backend.adapters.versions import Versions
 from python_backend.admin.commands import Command
-from python_backend.admission import Admission, Place
+from python_backend.admission import Admission
+from python_backend.auto_settings import DistributionSettings
 from python_backend.completion import CompletionSink, NoSink, Once, Responder, Tally
-from python_backend.engine.base import Engine, EngineInfo, Job
+from python_backend.engine.base import Engine, EngineInfo
 from python_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -28,10 +28,10 @@ from python_backend.errors import (
     ServingError,
     Unavailable,
 )
-from python_backend.fusion.recipe import account
 from python_backend.guard import Guard
 from python_backend.leasing import Leases, Mixtures
 from python_backend.messages import Answer, EngineRequest, Sequence
+from python_backend.runner import Runner
 from python_backend.ticket import Ticket
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class GenerateService:
         sink: hears how each call ended.
         guard: the breakers; without one nothing is watched.
         mixtures: makes one adapter of several; without it nothing is mixed.
+        distribution: bounds of the mode of that name.
     """
 
     def __init__(
@@ -83,16 +84,18 @@ class GenerateService:
         sink: CompletionSink | None = None,
         guard: Guard | None = None,
         mixtures: Mixtures | None = None,
+        distribution: DistributionSettings | None = None,
     ) -> None:
         self._sink = sink or NoSink()
-        self._engine, self._info = engine, info
+        self._engine = engine
         entered = guard.entered if guard else contextlib.nullcontext
-        self._leases = Leases(versions, mixtures, entered)
+        leases = Leases(versions, mixtures, entered)
+        self._runner = Runner(
+            engine, info, leases, admission, distribution, key=key, clock_ns=clock_ns
+        )
         self._admission, self._key, self._boot_id = admission, key, boot_id
         self._clock_ns = clock_ns
         self._seen = tickets.SeenUids()
-        # One prompt of a department at a time: the tokenizer's thread is no queue of its own.
-        self._encoding: dict[str, asyncio.Lock] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._departments: dict[str, str] = {}
         #: Set before the first call; without one, operators are not answered.
@@ -209,7 +212,7 @@ class GenerateService:
                 with self._admission.place(ticket.department, seats) as place:
                     if call.early_accept:
                         responder.accept()
-                    await self._run(call, request, ticket, place, responder)
+                    await self._runner.run(call.prompt, request, ticket, place, responder)
         except TimeoutError:
             raise DeadlineExceeded("the deadline has passed.") from None
         except asyncio.CancelledError:
@@ -217,47 +220,6 @@ class GenerateService:
             raise
         finally:
             del self._running[ticket.uid], self._departments[ticket.uid]
-
-    async def _run(
-        self,
-        call: Call,
-        request: EngineRequest,
-        ticket: Ticket,
-        place: Place,
-        responder: Responder,
-    ) -> None:
-        prompt = call.prompt.decode("utf-8")
-        async with self._leases.of(ticket) as version:
-            async with self._encoding.setdefault(ticket.department, asyncio.Lock()):
-                ids = await self._engine.encode(prompt, special_tokens=request.special_tokens)
-            room = prompts.room(len(ids), self._info.max_model_len)
-            await place.enter(
-                version.int_id if version else None,
-                len(ids),
-                min(int(request.sampling.get("max_tokens", room)), room),
-                (ticket.deadline_ns - self._clock_ns()) / 1e9,
-            )
-            salt = prompts.cache_salt(self._key, ticket.department, version)
-            job = Job(ticket.uid, ids, request, version, salt)
-            frame = answers.Frame(
-                prompt if request.prepend_prompt and not request.stream else "",
-                version.name if version else BASE,
-                account(ticket.parts, request.fusion) if request.fusion else "",
-            )
-            await self._answer(job, frame, place, responder)
-
-    async def _answer(
-        self, job: Job, frame: answers.Frame, place: Place, responder: Responder
-    ) -> None:
-        finished = False
-        # Closed here and not by the garbage collector: whatever stops us stops the engine's work.
-        async with contextlib.aclosing(self._engine.generate(job)) as steps:
-            async for step in steps:
-                finished = step.finished
-                place.produced(sum(part.num_tokens for part in step.sequences.values()))
-                responder.send(answers.answer(step, job, frame), job.request.returns)
-        if not finished:
-            raise Unavailable("the engine ended the request early.", retry_after=5)
 
     def fail_all(self, error: ServingError) -> None:
         """Ends every request under way with ``error``, and each that comes from now on."""

@@ -145,6 +145,9 @@ def _resolved(raw: dict[str, Any], folder: Path, state_dir: Path | None) -> dict
             raw["adapters"]["add_from"] = [absolute(path) for path in folders]
     if isinstance(signing := raw.get("signing"), dict):
         raw["signing"] = {**signing, "keys_file": absolute(signing.get("keys_file"))}
+    fusion = raw.get("fusion")
+    if isinstance(fusion, dict) and isinstance(auto := fusion.get("auto"), dict):
+        raw["fusion"] = {**fusion, "auto": {**auto, "gate": absolute(auto.get("gate"))}}
     if isinstance(sources := raw.get("sources"), dict):
         file = absolute(sources.get("credentials_file"))
         raw["sources"] = {**sources, "credentials_file": file}

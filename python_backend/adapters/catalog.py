@@ -60,6 +60,8 @@ class Snapshot:
     max_model_len: int
     entries: dict[str, Entry]
     aliases: dict[str, Route] = dataclasses.field(default_factory=dict)
+    #: Largest rank that a slot takes; 0 where nobody has said.
+    max_lora_rank: int = 0
 
     def to_json(self) -> str:
         """The snapshot as JSON text."""

@@ -157,6 +157,7 @@ class Keeper:
             max_model_len=self._info.max_model_len,
             entries={name: _decided(entry, decided) for name, entry in entries.items()},
             aliases=self.routes(),
+            max_lora_rank=self._info.target.max_rank,
         )
         catalog.publish(self._settings.run_dir, snapshot)
 

@@ -12,14 +12,22 @@ import dataclasses
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 
 from python_backend.adapters import tiers
 from python_backend.adapters.copies import Copies
 from python_backend.adapters.shm_tier import ShmTier
 from python_backend.adapters.tiers import Held, Plan
 from python_backend.adapters.weights import WEIGHTS_FILE
-from python_backend.engine.base import Engine, EngineInfo, Job, Step, Version
+from python_backend.engine.base import Engine, EngineInfo, Job, Session, Step, Version
 from python_backend.errors import ServingError
 from python_backend.tier_settings import TierSettings
 
@@ -148,6 +156,21 @@ class Store:
             async with contextlib.aclosing(self._engine.generate(job)) as steps:
                 async for step in steps:
                     yield step
+
+    @contextlib.asynccontextmanager
+    async def session(self, job: Job, candidates: int) -> AsyncIterator[Session]:
+        """See ``Engine.session``."""
+        version = job.version
+        with self._use(version) if version else contextlib.nullcontext():
+            if version is not None:
+                self.heat.note(version.lora_id, self._clock())
+                await self.load(version)
+            async with self._engine.session(job, candidates) as session:
+                yield session
+
+    def detokenizer(self, prompt_ids: Sequence[int], *, skip_special: bool) -> Callable[[int], str]:
+        """See ``Engine.detokenizer``."""
+        return self._engine.detokenizer(prompt_ids, skip_special=skip_special)
 
     async def resident(self) -> tuple[int, ...]:
         """See ``Engine.resident``."""

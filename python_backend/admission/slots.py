@@ -24,6 +24,9 @@ class Slots:
         self._last_admission: dict[int, int] = {}
         #: Adapters that get no new requests, so that their slot becomes free.
         self.emptying: set[int] = set()
+        #: Adapters whose requests wait for another slot themselves: emptying theirs would never
+        #: end.
+        self.held: set[int] = set()
 
     @property
     def free(self) -> int:
@@ -57,7 +60,7 @@ class Slots:
         Which one that is nobody knows; the one that has had no new request for longest it is
         likely to be.
         """
-        left = [adapter for adapter in self._in_flight if adapter not in self.emptying]
+        left = [a for a in self._in_flight if a not in self.emptying and a not in self.held]
         return sorted(left, key=self._last_admission.__getitem__)
 
     def enter(self, adapter: int, department: str, admission: int) -> bool:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from python_backend.auto_settings import MAX_CANDIDATES
+
 WORKER_EXTENSION = "python_backend.engine.observe.ObservedWorkerExtension"
 UNOBSERVED_EXTENSION = "python_backend.engine.worker.LoraWorkerExtension"
 #: Ranks vLLM allocates slots for; an adapter's own rank is free below the chosen one.
@@ -98,6 +100,9 @@ def engine_arguments(
         raise EngineStartError(f"engine.max_lora_rank is {max_rank!r}; vLLM takes {allowed}")
     arguments = {"max_loras": 4, **raw, "enable_lora": True, "max_lora_rank": max_rank}
     arguments["worker_extension_cls"] = WORKER_EXTENSION if observed else UNOBSERVED_EXTENSION
+    if (most := int(raw.get("max_logprobs", 20))) >= 0:
+        # For the mixing of distributions; what callers may ask for is `limits.logprobs`.
+        arguments["max_logprobs"] = max(most, MAX_CANDIDATES)
     if "max_num_seqs" in raw:
         arguments["max_num_seqs"] = int(raw["max_num_seqs"]) + reserve_seats
     room = max(int(arguments["max_loras"]), 2 * known_adapters + 64)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
-from python_backend.engine import convert, families
+from python_backend.engine import convert, families, session
 from python_backend.engine.arguments import EngineStartError
-from python_backend.engine.base import EngineInfo, Job, Step, Version
+from python_backend.engine.base import EngineInfo, Job, Session, Step, Version
 from python_backend.engine.board import Board
 from python_backend.engine.loading import Loading
 from python_backend.engine.watch import FailureFlag, StepWatch
@@ -123,6 +124,8 @@ class AsyncLLMEngine:
             target=target,
             missing=tuple(sorted(missing)),
             max_num_seqs=int(self._llm.vllm_config.scheduler_config.max_num_seqs),
+            vocabulary=self._vocabulary,
+            stop_ids=session.stop_ids(self._llm, self._tokenizer),
         )
 
     async def encode(self, prompt: str, *, special_tokens: bool) -> tuple[int, ...]:
@@ -191,12 +194,26 @@ class AsyncLLMEngine:
             raise Unavailable(_GONE, retry_after=30) from error
         except (ValueError, TypeError) as error:
             # vLLM 0.24 raises these as they are, 0.32 inside an ``EngineGenerateError``.
-            raise _refused(job, error) from error
+            raise convert.refused(job, error) from error
         except EngineGenerateError as error:
             self._check_alive()
             if isinstance(error.__cause__, ValueError | TypeError):
-                raise _refused(job, error.__cause__) from error
+                raise convert.refused(job, error.__cause__) from error
             raise
+
+    @contextlib.asynccontextmanager
+    async def session(self, job: Job, candidates: int) -> AsyncIterator[Session]:
+        """See ``Engine.session``."""
+        if job.version is not None:
+            await self.load(job.version)
+        self._check_alive()
+        check = functools.partial(self._check_output, job, finished=False)
+        async with session.opened(self._llm, job, candidates, check) as opened:
+            yield opened
+
+    def detokenizer(self, prompt_ids: Sequence[int], *, skip_special: bool) -> Callable[[int], str]:
+        """See ``Engine.detokenizer``."""
+        return session.detokenizer(self._tokenizer, prompt_ids, skip_special=skip_special)
 
     async def _check_output(self, job: Job, *, finished: bool) -> None:
         """Keeps an output from its caller that base or garbage has made in an adapter's name."""
@@ -280,9 +297,3 @@ class AsyncLLMEngine:
         if llm is not None:
             llm.shutdown()
         self._encoding.shutdown(wait=False, cancel_futures=True)
-
-
-def _refused(job: Job, error: BaseException) -> InvalidArgument:
-    """What vLLM will not take; its text may repeat the prompt and stays in the log."""
-    log.info("request %s refused by the engine: %s", job.uid, error)
-    return InvalidArgument("sampling_parameters", "the engine refuses these values")

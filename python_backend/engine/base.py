@@ -7,13 +7,16 @@ policies: what reaches it has been allowed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
 from python_backend.adapters.naming import engine_name
 from python_backend.adapters.target import Target
-from python_backend.messages import EngineRequest, Sequence
+from python_backend.fusion.mixing import Distribution
+from python_backend.messages import EngineRequest
+from python_backend.messages import Sequence as Piece
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +54,9 @@ class EngineInfo:
     missing: tuple[str, ...] = ()
     #: Sequences that the engine computes in one step.
     max_num_seqs: int = 16
+    #: Tokens that the model has, and those that end an answer.
+    vocabulary: int = 0
+    stop_ids: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +80,21 @@ class Step:
     For a job that does not stream there is exactly one step, with every sequence whole.
     """
 
-    sequences: Mapping[int, Sequence]
+    sequences: Mapping[int, Piece]
     num_input_tokens: int
     num_cached_tokens: int
     finished: bool
+
+
+class Session(Protocol):
+    """A sequence that grows by what it is fed."""
+
+    async def next(self, token_ids: Sequence[int]) -> Distribution:
+        """Appends the tokens, at least one, and tells what may come next.
+
+        Raises:
+            AdapterFailed, Unavailable: as ``Engine.generate``.
+        """
 
 
 class Engine(Protocol):
@@ -114,6 +131,25 @@ class Engine(Protocol):
             InvalidArgument: the engine refuses a parameter.
             AdapterFailed: the job's version failed after all.
             Unavailable: the engine is gone.
+        """
+
+    def session(self, job: Job, candidates: int) -> AbstractAsyncContextManager[Session]:
+        """A session with the job's version and salt, open for the block; it takes one seat.
+
+        Of the job's request nothing counts, and its tokens are for the caller to feed.
+
+        Args:
+            candidates: how many of the likeliest tokens are told, at least.
+
+        Raises:
+            AdapterFailed, Unavailable: as ``generate``.
+        """
+
+    def detokenizer(self, prompt_ids: Sequence[int], *, skip_special: bool) -> Callable[[int], str]:
+        """Tells for one token after the other what text has come with it, behind a prompt.
+
+        Raises:
+            InvalidArgument: the model's tokenizer cannot.
         """
 
     async def resident(self) -> tuple[int, ...]:

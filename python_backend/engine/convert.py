@@ -45,6 +45,12 @@ def sampling_params(job: Job) -> Any:
         raise InvalidArgument(str(field), "the engine refuses this value") from error
 
 
+def refused(job: Job, error: BaseException) -> InvalidArgument:
+    """What vLLM will not take; its text may repeat the prompt and stays in the log."""
+    log.info("request %s refused by the engine: %s", job.uid, error)
+    return InvalidArgument("sampling_parameters", "the engine refuses these values")
+
+
 def check_token_ids(job: Job, vocabulary: int) -> None:
     """Refuses token ids that the model does not have.
 

@@ -10,14 +10,19 @@ import asyncio
 import contextlib
 import zlib
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from python_backend.adapters.naming import BASE
 from python_backend.adapters.target import Target
 from python_backend.engine.base import EngineInfo, Job, Step, Version
 from python_backend.errors import AdapterFailed, InvalidArgument, Unavailable
-from python_backend.messages import Sequence
+from python_backend.fusion.mixing import Distribution
+from python_backend.messages import Sequence as Piece
+
+VOCABULARY = 50_000
 
 
 class FakeEngine:
@@ -49,7 +54,9 @@ class FakeEngine:
         """See ``Engine.start``."""
         self._alive = True
         target = Target({}, max_rank=16)
-        return EngineInfo("fake", "", self._max_model_len, self._max_loras, target)
+        return EngineInfo(
+            "fake", "", self._max_model_len, self._max_loras, target, vocabulary=VOCABULARY
+        )
 
     async def encode(self, prompt: str, *, special_tokens: bool) -> tuple[int, ...]:
         """See ``Engine.encode``: one id per word, the same for the same word."""
@@ -118,12 +125,36 @@ class FakeEngine:
                 raise self.error
             last = position == len(pieces) - 1
             if job.request.stream:
-                part = Sequence(piece, 1, reason if last else None)
+                part = Piece(piece, 1, reason if last else None)
             elif last:
-                part = Sequence("".join(pieces), len(pieces), reason)
+                part = Piece("".join(pieces), len(pieces), reason)
             else:
                 continue
             yield Step(dict.fromkeys(range(count), part), len(job.token_ids), 0, last)
+
+    @contextlib.asynccontextmanager
+    async def session(self, job: Job, candidates: int) -> AsyncIterator[FakeSession]:
+        """See ``Engine.session``: after n tokens the likeliest is the n-th of the version's own."""
+        if job.version is not None:
+            await self.load(job.version)
+        self._check_alive()
+        self.jobs.append(job)
+        self.running.add(job.uid)
+        try:
+            yield FakeSession(self, job)
+        finally:
+            self.running.discard(job.uid)
+            self.counts["session"] += 1
+
+    def detokenizer(self, prompt_ids: Sequence[int], *, skip_special: bool) -> Callable[[int], str]:
+        """See ``Engine.detokenizer``: a word per token."""
+        return lambda token: f" t{token}"
+
+    def check(self) -> None:
+        """Raises what a step would raise now."""
+        self._check_alive()
+        if self.error is not None:
+            raise self.error
 
     async def resident(self) -> tuple[int, ...]:
         """See ``Engine.resident``."""
@@ -151,6 +182,24 @@ class FakeEngine:
     def _check_alive(self) -> None:
         if not self._alive:
             raise Unavailable("the engine has stopped.", retry_after=30)
+
+
+class FakeSession:
+    """See ``Session``. A token has the chance 1/2, 1/4, … from the version's own number on."""
+
+    def __init__(self, engine: FakeEngine, job: Job) -> None:
+        self._engine = engine
+        self._first = job.version.int_id if job.version else 0
+        #: What it has been fed.
+        self.fed: list[int] = []
+
+    async def next(self, token_ids: Sequence[int]) -> Distribution:
+        """See ``Session.next``."""
+        await asyncio.sleep(self._engine.step_s)
+        self._engine.check()
+        self.fed += token_ids
+        ids = (self._first + np.arange(8)) % VOCABULARY
+        return Distribution(ids, -np.log(2.0) * np.arange(1, 9))
 
 
 def _check_sampling(sampling: dict[str, Any]) -> None:

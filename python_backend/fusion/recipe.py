@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 
+from python_backend.adapters.naming import BASE, engine_name
 from python_backend.fusion import expression
 from python_backend.ticket import Part
 
@@ -38,6 +39,12 @@ class Recipe:
 def is_plain(parts: tuple[Part, ...]) -> bool:
     """Whether this is base, or one adapter as it is: nothing has to be mixed."""
     return not parts or (len(parts) == 1 and parts[0].weight == 1.0)
+
+
+def served(parts: tuple[Part, ...]) -> str:
+    """What ran, by name, where parts are not made into one adapter."""
+    found = Recipe(parts)
+    return engine_name(found.expression, found.digest) if parts else BASE
 
 
 def account(parts: tuple[Part, ...], mode: str) -> str:
