@@ -72,6 +72,8 @@ class Department:
         #: Requests in the engine by adapter, base among them.
         self.running: Counter[int | None] = Counter()
         self.adapters_in_flight = 0
+        #: Of these, slots that are of no use to it yet: their request waits for more.
+        self.gathering = 0
         #: When it last had anything to do with us, and with an adapter, seconds.
         self.seen_s = self.adapter_seen_s = float("-inf")
         self._mean_output: float | None = None
@@ -86,8 +88,12 @@ class Department:
 
     @property
     def slots_for_weight(self) -> float:
-        """Slots that it holds, over its weight."""
-        return self.adapters_in_flight / self.share.weight
+        """Slots that it holds and has the use of, over its weight.
+
+        Those of a request that still gathers do not count: held against it, they would keep it
+        from ever getting the rest while others come back for theirs.
+        """
+        return max(0, self.adapters_in_flight - self.gathering) / self.share.weight
 
     def has_concurrency(self, seats: int) -> bool:
         """Whether its own bound lets ``seats`` more into the engine; one request always fits."""

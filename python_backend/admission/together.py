@@ -2,14 +2,15 @@
 
 Requests that each hold some of what the others wait for would wait for ever. So one at a time
 gathers its places, whatever department it is of; who waits for its turn holds nothing, and who has
-gathered all waits for nobody. What a gathering request holds is not emptied for others meanwhile.
+gathered all waits for nobody. What a gathering request holds is not emptied for others meanwhile,
+and does not count against its department's share of the slots.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 from python_backend.admission.waiting import Admission, Place
 from python_backend.errors import InvalidArgument
@@ -42,6 +43,19 @@ class Together:
                 _MODE, "distribution needs more sequences than you may have in the engine"
             )
 
+    @contextmanager
+    def _held(self, name: str, adapter: int) -> Iterator[None]:
+        """Around the wait for the others of a request that is in the engine with ``adapter``."""
+        scheduler = self._admission.scheduler
+        department, held = scheduler.department(name), scheduler.slots.held
+        held.add(adapter)
+        department.gathering += 1
+        try:
+            yield
+        finally:
+            department.gathering -= 1
+            held.discard(adapter)
+
     @asynccontextmanager
     async def places(
         self,
@@ -64,7 +78,6 @@ class Together:
         """
         self.check(first.department, adapters)
         began = asyncio.get_running_loop().time()
-        held = self._admission.scheduler.slots.held
         with ExitStack() as stack:
             places = [first]
             for _ in adapters[1:]:
@@ -75,6 +88,5 @@ class Together:
                         waited = asyncio.get_running_loop().time() - began
                         await place.enter(adapter, tokens, max_tokens, left_s - waited)
                         if adapter is not None:
-                            held.add(adapter)
-                            holding.callback(held.discard, adapter)
+                            holding.enter_context(self._held(first.department, adapter))
             yield places

@@ -67,6 +67,11 @@ policy: policy.yaml                  # who may use what
 breakers:
   load_latency: {warning: 0.5, open: 2.0, close: 0.3}
 
+# The gate that weighs adapters for a prompt, and who vouches for it.
+fusion:
+  auto: {gate: gate}
+signing: {keys_file: signing-keys.yaml, require: [fusion_gate_v1]}
+
 # Free names for adapters; access is decided on the lora_id they stand for.
 aliases: {fin_risk: fin_risk_v1}
 """

@@ -16,7 +16,7 @@ from ensemble.fusing import Wish
 from ensemble.gate import Gate
 from ensemble.router import route
 from python_backend.adapters.catalog import Snapshot
-from python_backend.errors import AdapterFailed, InvalidArgument, NotFound, ServingError
+from python_backend.errors import AdapterFailed, InvalidArgument, NotFound
 from python_backend.fusion_settings import FusionSettings
 from python_backend.messages import EngineRequest, RawRequest
 from python_backend.ticket import Part, peek
@@ -239,8 +239,9 @@ def test_the_audit_has_expression_and_mode(make_house: Any) -> None:
     assert (allowed["mode"], refused["reason"]) == ("weights", "fusion_not_allowed")
 
 
-@pytest.mark.parametrize("mode", ["auto", "distribution"])
-def test_modes_that_are_not_there(gate: Gate, mode: str) -> None:
-    with pytest.raises(ServingError) as error:
-        decide(gate, fusion=json.dumps({"mode": mode}).encode())
-    assert error.value.message.startswith(f"invalid_argument: fusion: mode {mode}")
+def test_auto_without_a_trained_gate(gate: Gate) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        decide(gate, fusion=json.dumps({"mode": "auto"}).encode())
+    assert error.value.message == (
+        "invalid_argument: fusion.mode: auto needs a trained gate; this server has none."
+    )

@@ -16,6 +16,7 @@ def test_what_this_project_adds() -> None:
         "max_loras": 4,
         "max_lora_rank": 16,
         "max_cpu_loras": 64,
+        "max_logprobs": 4096,
         "worker_extension_cls": "python_backend.engine.observe.ObservedWorkerExtension",
     }
 
@@ -113,3 +114,9 @@ def test_the_operators_values_stand(environment: dict[str, str]) -> None:
     environment["OMP_NUM_THREADS"] = "7"
     prepare_process({}, 4, gpu=False)
     assert environment["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.parametrize(("given", "found"), [(5, 4096), (9000, 9000), (-1, None)])
+def test_logprobs_enough_for_the_mixing_of_distributions(given: int, found: int | None) -> None:
+    arguments_found = engine_arguments({"model": "m", "max_logprobs": given}, 0)
+    assert arguments_found["max_logprobs"] == (given if found is None else found)

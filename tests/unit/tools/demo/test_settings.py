@@ -5,8 +5,10 @@ import hashlib
 import pytest
 import yaml
 
+from python_backend.fusion.gate_file import GATE_NAME
 from tools.demo import settings
 from tools.demo.errors import DemoError
+from tools.demo.gate import FOLDER, KEYS
 
 
 def test_keys_are_long_distinct_and_new_each_time() -> None:
@@ -62,7 +64,17 @@ def test_a_policy_of_other_keys_is_named_with_the_cure() -> None:
 
 def test_serving_settings() -> None:
     serving = yaml.safe_load(settings.SERVING)
-    assert set(serving) == {"engine", "adapters", "policy", "breakers", "aliases"}
+    assert set(serving) == {
+        "engine",
+        "adapters",
+        "policy",
+        "breakers",
+        "fusion",
+        "signing",
+        "aliases",
+    }
+    assert serving["fusion"] == {"auto": {"gate": FOLDER}}
+    assert serving["signing"] == {"keys_file": KEYS, "require": [GATE_NAME]}
     assert serving["engine"] == {
         "model": "model",
         "dtype": "bfloat16",
