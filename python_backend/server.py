@@ -134,7 +134,6 @@ class EngineServer:
         # What the host's cache puts out leaves its slot, too.
         store.left = admission.scheduler.slots.gone
         workers = arguments.workers(engine_args)
-        canary_s = config.observation.canary_s
         guard, sink = None, cast(CompletionSink, self._sink)
         if config.observation.enabled:
             watched = Observation(
@@ -145,7 +144,7 @@ class EngineServer:
                 keeper,
                 metrics,
                 admission,
-                canary_s,
+                config.observation.canary_s,
             )
             guard, sink = watched.guard, watched.sink(self._sink)
             self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))

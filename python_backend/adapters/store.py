@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
 from collections import Counter, deque
@@ -24,35 +23,14 @@ from collections.abc import (
 
 from python_backend.adapters import tiers
 from python_backend.adapters.copies import Copies
+from python_backend.adapters.house import House, weight_bytes
 from python_backend.adapters.shm_tier import ShmTier
 from python_backend.adapters.tiers import Held, Plan
-from python_backend.adapters.weights import WEIGHTS_FILE
 from python_backend.engine.base import Engine, EngineInfo, Job, Session, Step, Version
 from python_backend.errors import ServingError
 from python_backend.tier_settings import TierSettings
 
 log = logging.getLogger(__name__)
-
-
-def weight_bytes(version: Version) -> int:
-    """The size of a version's weight file, by which the host cache is counted; 0 without one."""
-    try:
-        return (version.path / WEIGHTS_FILE).stat().st_size
-    except OSError:
-        return 0
-
-
-@dataclasses.dataclass(frozen=True)
-class House:
-    """What the store has to know of the rest.
-
-    ``leased``: whether anybody uses a version or waits for it; ``pinned``: lora_ids that never go;
-    ``ready``: the versions that may be asked for, by lora_id.
-    """
-
-    leased: Callable[[int], bool]
-    pinned: Callable[[], Iterable[str]]
-    ready: Callable[[], dict[str, Version]]
 
 
 class Store:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from python_backend.adapters import tiers
-from python_backend.adapters.store import Store, weight_bytes
+from python_backend.adapters.house import weight_bytes
+from python_backend.adapters.store import Store
 from python_backend.engine.base import Version
 from python_backend.errors import NotFound, ServingError, Unavailable
 

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from python_backend.adapters.house import House
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.shm_tier import ShmTier
-from python_backend.adapters.store import House, Store
+from python_backend.adapters.store import Store
 from python_backend.adapters.tending import Tending
 from python_backend.breaker import State as Breaking
 from python_backend.breaker_settings import BreakerSettings

@@ -26,7 +26,10 @@ KNOWN = {
     *("STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD", "LABEL"),
 }
 #: What the product imports and the image has, by the name it is imported under.
-IMAGE_HAS = {"numpy", "regex", "torch", "vllm", "transformers", "triton_python_backend_utils"}
+IMAGE_HAS = {
+    *("numpy", "regex", "tokenizers", "torch", "transformers", "triton_python_backend_utils"),
+    "vllm",
+}
 #: Packages whose name is not the one they are imported under.
 IMPORTED_AS = {"pyjwt": "jwt", "pyyaml": "yaml"}
 #: Run on the way to a server; the rest of tools is for checkouts.

@@ -31,7 +31,7 @@ MAX_LINES, MAX_MODEL_LINES = 300, 60
 #: Still too long, with the length they may not grow beyond: to be split.
 
 #: Files of the engine that import vLLM, when they are called.
-KNOW_VLLM = ("private", "async_llm", "convert", "families")
+KNOW_VLLM = ("private", "async_llm", "convert", "families", "session")
 
 
 def sources(*folders: str) -> list[str]:
@@ -107,9 +107,7 @@ def test_only_wire_knows_triton(path: str) -> None:
 @pytest.mark.parametrize("path", sources(*PRODUCT))
 def test_only_the_engine_knows_vllm(path: str) -> None:
     names = list(imported(ast.walk(tree(path))))
-    if path not in {
-        f"{ENGINE}/{name}.py" for name in ("private", "async_llm", "convert", "families")
-    }:
+    if path not in {f"{ENGINE}/{name}.py" for name in KNOW_VLLM}:
         assert "vllm" not in top(iter(names))
     if path != f"{ENGINE}/private.py":
         assert [name for name in names if PRIVATE.search(name)] == []

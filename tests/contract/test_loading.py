@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from python_backend.adapters.store import Store, weight_bytes
+from python_backend.adapters.house import weight_bytes
+from python_backend.adapters.store import Store
 from python_backend.engine.base import Job, Version
 from python_backend.errors import AdapterFailed
 from python_backend.tier_settings import TierSettings

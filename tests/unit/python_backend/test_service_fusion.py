@@ -56,7 +56,7 @@ class Sink(NoSink):
 def mixing(house: House) -> tuple[Mixtures, Sink]:
     """Has the house's service mix."""
     mixtures, sink = Mixtures(house), Sink()
-    info = house.service._info
+    info = house.service._runner._info
     house.service = GenerateService(
         house.engine,
         info,

@@ -8,8 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from python_backend.adapters.house import House
 from python_backend.adapters.shm_tier import ShmTier
-from python_backend.adapters.store import House, Store
+from python_backend.adapters.store import Store
 from python_backend.adapters.tending import Tending
 from python_backend.engine.base import Job, Version
 from python_backend.engine.fake import FakeEngine
