@@ -97,13 +97,14 @@ async def _run(job: dict[str, Any], work: Path) -> dict[str, Any]:
     for name, version in versions.items():
         await engine.unload(version.int_id)
         again[name] = await _answer(engine, f"r-{name}", prompts[0], version, tokens)
-    fused = {
-        name: [
+    fused: dict[str, list[Any]] = {}
+    for name, version in _mixed(job, info.target, versions, work).items():
+        fused[name] = [
             await _answer(engine, f"f-{name}-{number}", ids, version, tokens)
             for number, ids in enumerate(prompts)
         ]
-        for name, version in _mixed(job, info.target, versions, work).items()
-    }
+        await engine.unload(version.int_id)
+        again[name] = await _answer(engine, f"g-{name}", prompts[0], version, tokens)
     state = await engine.state()
     await engine.stop()
     return {

@@ -92,6 +92,7 @@ def test_answers_are_those_of_transformers(family: Run) -> None:
 def test_mixtures_are_the_dense_sum(family: Run) -> None:
     """The mixture that the engine runs, against W + Σ wᵢ·ΔWᵢ of transformers and peft."""
     for name, parts in family.mixtures.items():
+        assert family.result["again"][name]["ids"] == family.result["fused"][name][0]["ids"]
         model = reference.mixture(family.base, family.folders, parts)
         for prompt, answer in zip(PROMPTS, family.result["fused"][name], strict=True):
             best, logprobs, lead = reference.judge(model, prompt, answer["ids"])

@@ -153,11 +153,12 @@ def test_a_part_changes_and_goes(server: Server, client: Client) -> None:
     server.wait_for_log(f"mixture {second.served} is retired", mark)
 
 
-def test_many_at_once(server: Server, client: Client) -> None:
-    """More than Triton's BLS threads and more than the engine's seats, and two that leave."""
+@pytest.mark.parametrize("count", [1, 8, 64, 256])
+def test_many_at_once(server: Server, client: Client, count: int) -> None:
+    """Up to twice Triton's BLS threads, and far more than the engine's seats."""
     words = {0.9: server.markers[ONE], 0.1: server.markers[TWO]}
     requests, expected = [], {}
-    for number in range(160):
+    for number in range(count):
         weight = (0.9, 0.1)[number % 2]
         uid = str(number)
         expected[uid] = words[weight]

@@ -80,6 +80,31 @@ def test_explain_finds_the_glob_that_decides(tmp_path: Path) -> None:
         assert code == (2 if lora_id == "qa_x_v1" else 0)
 
 
+@pytest.mark.parametrize(
+    ("mixture", "line", "why"),
+    [
+        ("fin_risk_v1*0.6+svc_chat_v1*0.4", 6, ""),
+        ("fin_risk_v1*0.6+svc_chat_v1*0.3", 6, "base has a share of 0.1"),
+        ("fin_risk_v1*0.6+qa_x_v1*0.4", 7, "qa_x_v1: no glob"),
+        ("fin_risk_v1*1e", 4, "the weight of term 1"),
+        ("fin_risk_v1*0.5+svc*0.5", 4, "not a lora_id"),
+    ],
+)
+def test_explain_of_a_mixture(tmp_path: Path, mixture: str, line: int, why: str) -> None:
+    text = GOOD.replace("[admin]", "[caller, admin]").replace(
+        "    base: true\n", "    base: true\n    fusion: true\n"
+    )
+    ask = ("explain", "--principal", "operator", "--lora-id", mixture, "--policy")
+    code, said = run(*ask, str(write(tmp_path, text)))
+    assert said.split(": ")[0].endswith(f":{line}") and why in said, said
+    assert code == (0 if line == 6 else 2)
+    code, said = run(*ask, str(write(tmp_path, text.replace("fusion: true", "fusion: false"))))
+    assert code == 2 and ("fusion is false" in said or line == 4)
+    # What base has a part in, whoever may not use base may not use.
+    code, said = run(*ask, str(write(tmp_path, text.replace("base: true", "base: false"))))
+    assert (code == 0) == (mixture == "fin_risk_v1*0.6+svc_chat_v1*0.4"), said
+
+
 def test_check_of_a_good_file(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD.replace("[admin]", "[caller]"))
     code, text = run("check", str(path))
