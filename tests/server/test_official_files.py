@@ -64,7 +64,7 @@ def other(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seco
     shutil.copytree(demo / "adapters" / markers[0], folder / "demo" / "adapters" / markers[0])
     shutil.copytree(demo / "adapters" / markers[1], folder / "listed" / "one")
     shutil.copytree(demo / "adapters" / markers[2], folder / "listed" / "two")
-    for name in ("policy.yaml", "keys.json", "markers.json"):
+    for name in ("policy.yaml", "keys.json", "markers.json", "signing-keys.yaml"):
         shutil.copy2(demo / name, folder / "demo" / name)
     settings["aliases"] = {ALIAS: markers[2]}
     (folder / "demo" / "serving.yaml").write_text(yaml.safe_dump(settings))

@@ -27,6 +27,10 @@ SCENARIOS: dict[str, tuple[str, str]] = {
 #: The same for what needs the real engine: a module with ``measure(demo, quick) -> Figures``.
 ENGINE_SCENARIOS: dict[str, tuple[str, str]] = {
     "adapters": ("tools.bench.adapters", "Many adapters, cold ones arriving, what stays behind."),
+    "distribution": (
+        "tools.bench.distribution",
+        "Distributions mixed in lockstep: how exact, and what three parts cost.",
+    ),
     "fusion": ("tools.bench.fusion", "Mixtures: how exact, how soon made, and at what speed."),
     "isolation": ("tools.bench.isolation", "One department while another keeps 48 streams busy."),
     "signals": ("tools.bench.signals", "What watching the engine costs, and a scrape."),
