@@ -87,6 +87,8 @@ class Together:
                     for place, adapter in zip(places, adapters, strict=True):
                         waited = asyncio.get_running_loop().time() - began
                         await place.enter(adapter, tokens, max_tokens, left_s - waited)
+                        # It is in no step before all are there: the next must not wait for one.
+                        self._admission.stepped()
                         if adapter is not None:
                             holding.enter_context(self._held(first.department, adapter))
             yield places

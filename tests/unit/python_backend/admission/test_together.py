@@ -125,6 +125,20 @@ def test_whoever_leaves_at_any_point_gives_back_all() -> None:
     run(test)
 
 
+def test_an_engine_that_stands_still_paces_nobody() -> None:
+    """Where a light department is about others enter a few with each step. The engine takes no
+    step for a request that is still gathering."""
+
+    async def test(house: House) -> None:
+        async with house.one("svc", None) as place:
+            place.produced(100)
+        async with house.inside("fin", 1, 2, None) as places:
+            assert all(place.request.running for place in places)
+
+    limits = Limits(seats=6, slots=2, reserve_slots=0, burst=1.0)
+    run(test, limits)
+
+
 @pytest.mark.parametrize(
     ("limits", "shares", "adapters"),
     [
