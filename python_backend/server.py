@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import threading
@@ -13,7 +12,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
 
-from python_backend import lora_metrics, presence, runtime, settings, vllm_metrics
+from python_backend import lora_metrics, model_json, presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.tiering import Tiering, strained
@@ -36,8 +35,6 @@ from python_backend.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-#: vLLM's engine arguments, as Triton's official backend has them in the model's version folder.
-MODEL_JSON = "model.json"
 #: How often the engine is asked what is in its slots, seconds.
 _SLOTS_EVERY_S = 30.0
 
@@ -97,7 +94,7 @@ class EngineServer:
         if not root.is_dir():
             raise settings.SettingsError(f"adapters.root: {root} is not a folder; make it")
         orphans.claim()
-        raw = {**self._model_json(), **config.engine}
+        raw = {**model_json.load(self._version_dir / model_json.FILE), **config.engine}
         aliases = {name: route.to for name, route in config.aliases.items()}
         listed = multi_lora.load(self._version_dir / multi_lora.MULTI_LORA_JSON, aliases, root)
         known = sum(1 for _ in root.iterdir()) + len(listed)
@@ -149,7 +146,8 @@ class EngineServer:
             guard, sink = watched.guard, watched.sink(self._sink)
             self._followers.append(asyncio.run_coroutine_threadsafe(watched.follow(), self._loop))
         held_back = lambda: guard is not None and strained(guard.states(), config.breakers)  # noqa: E731
-        self._wait(tiering.begin(keeper, held_back, metrics.put))
+        beginning = tiering.begin(keeper, held_back, metrics.put, admission, config.state_dir)
+        self._wait(beginning)
         mixtures = assembled(
             config.fusion, keeper, store, info.target, config.staged_dir, metrics.put
         )
@@ -174,6 +172,7 @@ class EngineServer:
             boot_id=boot_id,
             view=EngineView(tiering.state),
             heals=lambda: engine.heals,
+            held_back=held_back,
             cancel=self._service.cancel_request,
             guard=guard,
         )
@@ -244,18 +243,6 @@ class EngineServer:
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _model_json(self) -> dict[str, Any]:
-        path = self._version_dir / MODEL_JSON
-        if not path.exists():
-            return {}
-        try:
-            body = json.loads(path.read_text("utf-8"))
-        except ValueError as error:
-            raise settings.SettingsError(f"{path}: not valid JSON: {error}") from None
-        if not isinstance(body, dict):
-            raise settings.SettingsError(f"{path}: must be a JSON object of engine arguments")
-        return body
 
     def _new_metrics(self, engine_args: dict[str, Any]) -> Metrics:
         """The model's metrics; off as in the official backend, by parameter or engine argument."""

@@ -12,7 +12,15 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from python_backend import runtime
-from python_backend.adapters import catalog, decisions, incoming, scan, signing_keys, staging
+from python_backend.adapters import (
+    catalog,
+    decisions,
+    incoming,
+    librarian,
+    scan,
+    signing_keys,
+    staging,
+)
 from python_backend.adapters.aliases import Route
 from python_backend.adapters.claims import Claims
 from python_backend.adapters.decisions import Decisions
@@ -62,6 +70,7 @@ class Keeper:
         self.book = decisions.Book(settings.state_dir / decisions.FILE)
         self.claims, self.guard = Claims(), StagingGuard()
         self._signatures = signature_policy(settings)
+        self._generation = 0
         self._retiring: set[tuple[Version, Future[None]]] = set()
         self.shelf = Shelf(self.versions, self._publish, self._retire)
         self._librarian = Librarian(
@@ -72,6 +81,7 @@ class Keeper:
             settle_s=settings.adapters.settle_s,
             claims=self.claims,
             guard=self.guard,
+            listed=listed,
         )
 
     def open(self) -> dict[str, catalog.Entry]:
@@ -82,16 +92,26 @@ class Keeper:
         for line in found.badly_named:
             log.warning("adapter root: %s", line)
         listed = [self.stage_folder(lora_id, path) for lora_id, path in self.listed.items()]
-        adapters = [*found.adapters.values(), *listed]
+        rooted = found.adapters.keys()
+        # Of two of a name the listed one is served, whichever was there first.
+        adapters = [one for name, one in found.adapters.items() if name not in self.listed] + listed
         for scanned in adapters:
             if scanned.path is None:
                 log.warning("adapter %s refused: %s", scanned.entry.lora_id, scanned.entry.reason)
         self.shelf.update(adapters)
+        for lora_id in rooted & self.listed.keys():
+            log.warning("adapter %s: %s", lora_id, librarian.LISTED)
+            self.shelf.remark(lora_id, librarian.LISTED)
         for digest in staging.digests(self._settings.staged_dir):
             # Left by a server that ended before it had retired them.
             self.discard(digest)
         self._librarian.start()
         return self.shelf.entries()
+
+    @property
+    def root_problem(self) -> str:
+        """What is wrong with the adapter root as a whole; empty while nothing is."""
+        return self._librarian.problem
 
     @property
     def sources(self) -> SourceSettings:
@@ -147,10 +167,12 @@ class Keeper:
 
     def _publish(self, entries: dict[str, catalog.Entry]) -> None:
         pid = os.getpid()
+        # A clock that is set back must not make a newer snapshot look older.
+        self._generation = max(self._generation + 1, time.time_ns())
         decided = self.book.current
         snapshot = catalog.Snapshot(
             boot_id=self._boot_id,
-            generation=time.time_ns(),
+            generation=self._generation,
             engine_pid=pid,
             engine_start=runtime.process_start(pid) or "",
             model_dir=self._info.model_dir,

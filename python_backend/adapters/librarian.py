@@ -8,14 +8,15 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import watchfiles
 
-from python_backend.adapters import naming, scan, staging
+from python_backend.adapters import scan, staging
 from python_backend.adapters.claims import Claims
 from python_backend.adapters.rejection import TRANSIENT
+from python_backend.adapters.root_view import RootView
 from python_backend.adapters.scan import Scanned
 from python_backend.adapters.settling import Fingerprint, Settling
 from python_backend.adapters.shelf import Shelf
@@ -27,32 +28,8 @@ log = logging.getLogger(__name__)
 #: events, and a lost event must not matter.
 POLL_S = 5.0
 
-
-def fingerprints(root: Path) -> dict[str, Fingerprint]:
-    """What each well-named folder under ``root`` looks like.
-
-    Raises:
-        OSError: the root cannot be listed.
-    """
-    found: dict[str, Fingerprint] = {}
-    with os.scandir(root) as folders:
-        for folder in folders:
-            if naming.is_lora_id(folder.name):
-                found[folder.name] = _fingerprint(folder.path)
-    return found
-
-
-def _fingerprint(folder: str) -> Fingerprint:
-    files = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                stat = entry.stat(follow_symlinks=False)
-                files.append((entry.name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
-    except OSError as error:
-        # Gone, a plain file, or not readable: judging it will say so.
-        return (("", -1, error.errno or 0, 0),)
-    return tuple(sorted(files))
+#: Why a folder of the root is not served.
+LISTED = "a folder of this name in the adapter root is not served: multi_lora.json names another."
 
 
 class Librarian:
@@ -63,6 +40,7 @@ class Librarian:
         settle_s: how long a folder must be at rest before it is judged, seconds.
         claims: adapters that somebody else is changing are left alone meanwhile.
         guard: knows whether somebody else is staging.
+        listed: adapters that lie elsewhere: the root's folders of their names are not served.
     """
 
     def __init__(
@@ -75,10 +53,13 @@ class Librarian:
         settle_s: float = 1.0,
         claims: Claims | None = None,
         guard: StagingGuard | None = None,
+        listed: Iterable[str] = (),
     ) -> None:
+        self._listed = frozenset(listed)
         self._guard = guard or StagingGuard()
         self._claims = Claims() if claims is None else claims
         self._gone: set[str] = set()
+        self._view = RootView(root)
         self._root, self._staged_root, self._shelf, self._stage = root, staged_root, shelf, stage
         self._settle_s = settle_s
         self._settling = Settling(settle_s)
@@ -91,12 +72,17 @@ class Librarian:
 
         Fingerprints are taken before the scan, so that what changes meanwhile is seen as changed.
         """
-        seen = fingerprints(self._root)
+        seen = self._view.first()
         result = target_scan()
         for lora_id, scanned in result.adapters.items():
             if lora_id in seen:
                 self._remember(scanned, seen[lora_id])
         return result
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the root as a whole; empty while nothing is."""
+        return self._view.problem
 
     def _remember(self, scanned: Scanned, fingerprint: Fingerprint) -> None:
         self._settling.judged(scanned.entry.lora_id, fingerprint)
@@ -132,7 +118,7 @@ class Librarian:
     def _wake_ups(self) -> Iterator[None]:
         """One item whenever it is time to look: after an event, or when something may be due."""
         step_s = min(self._settle_s, POLL_S) / 2 or 0.05
-        looked_s = float("-inf")
+        looked_s, watched = float("-inf"), True
         self._unsettled = True
         while not self._stop.is_set():
             try:
@@ -144,23 +130,23 @@ class Librarian:
                     debounce=100,
                     step=50,
                 ):
+                    watched = True
                     due = time.monotonic() - looked_s >= POLL_S
                     if events or due or self._unsettled or not self._discarded.empty():
                         looked_s = time.monotonic()
                         yield
             except (OSError, RuntimeError) as error:
                 # No inotify (or no more watches), or the root itself is gone: look by the clock.
-                log.warning("the adapter root cannot be watched (%s); polling", error)
+                if watched:
+                    log.warning("the adapter root cannot be watched (%s); polling", error)
+                watched = False
                 self._stop.wait(1.0)
                 yield
 
     def _look(self) -> None:
         self._shelf.catch_up()
-        try:
-            seen = fingerprints(self._root)
-        except OSError as error:
-            # The root is gone or unreadable: that is no order to remove every adapter.
-            log.error("the adapter root cannot be listed: %s", error.strerror)
+        seen = self._view.look(anything_known=self._settling.known > 0)
+        if seen is None:
             return
         changes = self._settling.observe(seen, time.monotonic())
         self._unsettled = changes.unsettled
@@ -168,6 +154,11 @@ class Librarian:
         if self._gone:
             self._take_gone()
         for lora_id in changes.settled:
+            if lora_id in self._listed:
+                self._settling.judged(lora_id, seen[lora_id])
+                log.warning("adapter %s: %s", lora_id, LISTED)
+                self._shelf.remark(lora_id, LISTED)
+                continue
             with self._claims.attempt(lora_id) as claimed:
                 if not claimed or not os.path.lexists(self._root / lora_id):
                     self._unsettled = True
@@ -183,6 +174,9 @@ class Librarian:
             ]
             # It may have been replaced since it was looked at: then it is new, not gone.
             gone = [name for name in free if not os.path.lexists(self._root / name)]
+            for lora_id in self._listed & set(gone):
+                self._shelf.remark(lora_id, "")
+            gone = [lora_id for lora_id in gone if lora_id not in self._listed]
             if gone:
                 log.info("adapters gone from the root: %s", ", ".join(gone))
                 self._shelf.update((), gone)

@@ -1,7 +1,8 @@
 """``multi_lora.json`` of the official backend: names of adapters and the folders they lie in.
 
 Its names are free there. Here access, metrics and storage go by lora_id, so a name that is none
-must be an alias of one; it is then served under both.
+must be an alias of one; it is then served under both. They are fixed for a start: a folder of the
+same name in the adapter root, there before or later, changes nothing and is told in ``list``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def load(path: Path, aliases: Mapping[str, str], root: Path) -> dict[str, Path]:
 
     Args:
         aliases: ``aliases`` of ``serving.yaml``.
-        root: the adapter root, where none of these may lie as well.
+        root: the adapter root; what lies there under the same name is not served (see
+            ``librarian``), and a folder of the root that is named here is the root's.
 
     Raises:
         SettingsError: the file cannot be used; the text names the key and the cure.
@@ -48,12 +50,15 @@ def load(path: Path, aliases: Mapping[str, str], root: Path) -> dict[str, Path]:
             )
         if lora_id in found:
             raise SettingsError(f"{key}: {lora_id} is named twice; remove one of the two")
-        if os.path.lexists(root / lora_id):
-            raise SettingsError(
-                f"{key}: {lora_id} also lies in the adapter root {root}; remove one of the two"
-            )
         found[lora_id] = _absolute(folder)
-    return found
+    return {lora_id: path for lora_id, path in found.items() if not _same(path, root / lora_id)}
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _absolute(folder: str) -> Path:

@@ -45,6 +45,11 @@ class Settling:
         """Records that ``name`` has been judged as it then looked."""
         self._judged[name] = fingerprint
 
+    @property
+    def known(self) -> int:
+        """How many folders have been judged and are still thought to be there."""
+        return len(self._judged)
+
     def again(self, name: str) -> None:
         """Forgets the judgement of ``name``: what stood in its way may pass (a full disk)."""
         # Still known, so that its going is noticed, but never as it looks now.

@@ -72,6 +72,20 @@ class Shelf:
                 self._to_retire += [(version, False) for version in self._take(lora_id)]
         self.publish()
 
+    def remark(self, lora_id: str, reason: str) -> None:
+        """Puts a reason beside an adapter that is ready; an empty one takes it away.
+
+        Raises:
+            OSError: the snapshot could not be written; the shelf itself has changed.
+        """
+        with self._lock:
+            before = self._entries.get(lora_id)
+            if before is None or before.state is not State.READY or before.reason == reason:
+                return
+            self._entries[lora_id] = dataclasses.replace(before, reason=reason)
+            self._stale = True
+        self.publish()
+
     def catch_up(self) -> None:
         """Publishes what an earlier failure has left unpublished.
 

@@ -32,7 +32,7 @@ class Watch:
             SourceFailed: ``source_timed_out`` or ``source_cancelled``.
         """
         if self._cancel.is_set():
-            raise SourceFailed(Problem.CANCELLED, "the server is stopping")
+            raise SourceFailed(Problem.CANCELLED, "nobody wants it any more")
         if time.monotonic() >= self._end_s:
             raise SourceFailed(
                 Problem.TIMED_OUT, "it took too long; raise sources.deadline_s if it is meant"

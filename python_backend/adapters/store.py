@@ -18,22 +18,26 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
-    Sequence,
 )
 
 from python_backend.adapters import tiers
 from python_backend.adapters.copies import Copies
 from python_backend.adapters.house import House, weight_bytes
+from python_backend.adapters.passed_on import PassedOn, ended
 from python_backend.adapters.shm_tier import ShmTier
 from python_backend.adapters.tiers import Held, Plan
-from python_backend.engine.base import Engine, EngineInfo, Job, Session, Step, Version
+from python_backend.engine.base import Engine, Job, Session, Step, Version
 from python_backend.errors import ServingError
 from python_backend.tier_settings import TierSettings
 
 log = logging.getLogger(__name__)
 
 
-class Store:
+#: Adapters that are brought at once which no request in the engine waits for.
+PRELOADS = 4
+
+
+class Store(PassedOn):
     """An ``Engine`` that keeps to the budgets; lives on the engine's event loop.
 
     Args:
@@ -53,32 +57,25 @@ class Store:
         shm: ShmTier | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._engine, self.settings, self._max_count = engine, settings, max_count
+        super().__init__(engine)
+        self.settings, self._max_count = settings, max_count
         self._clock = clock
         self.heat = tiers.Heat(settings.half_life_s)
         self.house = House(lambda _: False, lambda: (), dict)
         self._copies: Copies | None = None
         if shm is not None:
-            budget = settings.shm_bytes
-            self._copies = Copies(shm, budget, self._priorities, self._pinned)
+            self._copies = Copies(shm, settings.shm_bytes, self._priorities, self._pinned)
         #: In the host cache or on the way there: version and bytes, by id.
         self._hosted: dict[int, tuple[Version, int]] = {}
         self._leaving: dict[int, asyncio.Task[None]] = {}
         self._using: Counter[int] = Counter()
+        self._preloads = asyncio.Semaphore(PRELOADS)
         #: What has left the host cache, for whoever keeps copies; oldest first.
         self.evicted: deque[Version] = deque(maxlen=1024)
         #: Called with the id of what leaves the engine.
         self.left: Callable[[int], None] = lambda int_id: None
         #: Set when there may be something to do in the background.
         self.wake = asyncio.Event()
-
-    async def start(self) -> EngineInfo:
-        """See ``Engine.start``."""
-        return await self._engine.start()
-
-    async def encode(self, prompt: str, *, special_tokens: bool) -> tuple[int, ...]:
-        """See ``Engine.encode``."""
-        return await self._engine.encode(prompt, special_tokens=special_tokens)
 
     async def load(self, version: Version) -> None:
         """See ``Engine.load``; makes room first, as far as what is idle goes."""
@@ -87,10 +84,31 @@ class Store:
 
     async def preload(self, version: Version) -> None:
         """See ``Engine.preload``."""
-        with self._use(version):
-            await self._bring(version, self._engine.preload)
+        async with self._preloads:
+            with self._use(version):
+                await self._bring(version, self._engine.preload)
 
-    async def _bring(self, version: Version, bring: Callable[[Version], Awaitable[None]]) -> None:
+    async def prepare(self, version: Version) -> bool:
+        """As ``preload``, for what somebody waits for; whether there was room.
+
+        It takes nobody's place who is in the engine or waits as well.
+        """
+        async with self._preloads:
+            if version.int_id in self._hosted:
+                return True
+            if not self.room(weight_bytes(version), sparing=True).fits:
+                return False
+            with self._use(version):
+                await self._bring(version, self._engine.preload, sparing=True)
+            return True
+
+    async def _bring(
+        self,
+        version: Version,
+        bring: Callable[[Version], Awaitable[None]],
+        *,
+        sparing: bool = False,
+    ) -> None:
         int_id = version.int_id
         if (leaving := self._leaving.get(int_id)) is not None:
             await asyncio.wait({leaving})
@@ -99,11 +117,11 @@ class Store:
             size = weight_bytes(version)
             # Before the first await: loads at the same time share one budget. And not waited for:
             # each call into the engine takes a step, and it takes them in order.
-            evictions = self._evict_now(self.room(size).evict)
+            evictions = self._evict_now(self.room(size, sparing=sparing).evict)
             self._hosted[int_id] = (version, size)
         try:
             await bring(version)
-            await _ended(evictions)
+            await ended(evictions)
         except ServingError:
             # Nothing of it is left in the engine. (A caller who goes away does not end the load:
             # then it stays here, and goes as anything idle goes.)
@@ -146,19 +164,6 @@ class Store:
             async with self._engine.session(job, candidates) as session:
                 yield session
 
-    def detokenizer(self, prompt_ids: Sequence[int], *, skip_special: bool) -> Callable[[int], str]:
-        """See ``Engine.detokenizer``."""
-        return self._engine.detokenizer(prompt_ids, skip_special=skip_special)
-
-    async def resident(self) -> tuple[int, ...]:
-        """See ``Engine.resident``."""
-        return await self._engine.resident()
-
-    @property
-    def alive(self) -> bool:
-        """See ``Engine.alive``."""
-        return self._engine.alive
-
     async def stop(self) -> None:
         """See ``Engine.stop``; leaves nothing in shared memory."""
         if self._copies is not None:
@@ -182,10 +187,8 @@ class Store:
     def tier_bytes(self) -> dict[str, tuple[int, int]]:
         """(budget, used) bytes of the tiers host and shm."""
         copies = self._copies.used_bytes if self._copies is not None else 0
-        return {
-            "host": (self.settings.host_bytes, sum(self.hosted.values())),
-            "shm": (self.settings.shm_bytes, copies),
-        }
+        host = (self.settings.host_bytes, sum(self.hosted.values()))
+        return {"host": host, "shm": (self.settings.shm_bytes, copies)}
 
     @property
     def shm_memory(self) -> tuple[int, int]:
@@ -197,25 +200,31 @@ class Store:
         if self._copies is not None:
             self._copies.closed = closed
 
-    async def trim(self) -> None:
-        """See ``Engine.trim``."""
-        await self._engine.trim()
-
     async def trim_shm(self, below_bytes: float) -> None:
         """Drops copies in shared memory until less than ``below_bytes`` of them hold nothing."""
         if self._copies is not None:
             await self._copies.trim(below_bytes)
 
-    def room(self, need_bytes: int, newcomer: str | None = None, need_count: int = 1) -> Plan:
+    def room(
+        self,
+        need_bytes: int,
+        newcomer: str | None = None,
+        need_count: int = 1,
+        *,
+        sparing: bool = False,
+    ) -> Plan:
         """What would have to leave the host cache for so much more.
 
         Args:
-            newcomer: who it is for, to whom only what has a lower priority gives way; None for
-                a request, to which whatever is idle does.
+            newcomer: who it is for, to whom only what has a lower priority gives way and nobody
+                waits for; None for a request, to which whatever is not in use does.
+            sparing: what somebody waits for gives way to no request either.
         """
         names = {version.lora_id for version, _ in self._hosted.values()}
         priorities = self._priorities(names | ({newcomer} if newcomer is not None else set()))
         pinned, copied = self._pinned(), self.in_shm
+        # Who waits is not in the engine yet: sparing them all could exceed every budget.
+        spared = sparing or newcomer is not None
         held = [
             Held(
                 int_id,
@@ -223,7 +232,10 @@ class Store:
                 priorities[version.lora_id],
                 # A copy in memory costs next to nothing to read again.
                 0.0 if int_id in copied else float(size),
-                self._kept(int_id) or version.lora_id in pinned,
+                self._using[int_id] > 0
+                or version.lora_id in pinned
+                or (spared and self.house.leased(int_id)),
+                self.house.leased(int_id),
             )
             for int_id, (version, size) in self._hosted.items()
         ]
@@ -236,6 +248,10 @@ class Store:
             below=float("inf") if newcomer is None else priorities[newcomer],
         )
 
+    def known(self) -> set[str]:
+        """Whose uses are worth remembering: what may be asked for, and mixtures in the host."""
+        return {*self.house.ready(), *(version.lora_id for version, _ in self._hosted.values())}
+
     async def copy(self, version: Version) -> bool:
         """Copies a version into shared memory if it is worth it; whether there is a copy."""
         return self._copies is not None and await self._copies.keep(version)
@@ -246,17 +262,14 @@ class Store:
     def _pinned(self) -> frozenset[str]:
         return frozenset(self.house.pinned())
 
-    def _kept(self, int_id: int) -> bool:
-        return self._using[int_id] > 0 or self.house.leased(int_id)
-
     async def evict(self, int_ids: Iterable[int]) -> None:
         """Takes adapters out of the host cache, unless somebody has come for them meanwhile."""
-        await _ended(self._evict_now(int_ids))
+        await ended(self._evict_now(int_ids))
 
     def _evict_now(self, int_ids: Iterable[int]) -> list[asyncio.Task[None]]:
         loop, tasks = asyncio.get_running_loop(), []
         for int_id in int_ids:
-            if self._kept(int_id) or int_id not in self._hosted:
+            if self._using[int_id] or int_id not in self._hosted:
                 continue
             version, _ = self._hosted.pop(int_id)
             self.left(int_id)
@@ -284,11 +297,3 @@ class Store:
             if not self._using[version.int_id]:
                 del self._using[version.int_id]
                 self.wake.set()
-
-
-async def _ended(evictions: list[asyncio.Task[None]]) -> None:
-    """Waits for all; one who is cancelled meanwhile stops waiting and not what he waits for."""
-    if evictions:
-        await asyncio.wait(evictions)
-    for eviction in evictions:
-        eviction.result()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from python_backend.adapters import tiers
+from python_backend.adapters.heat_file import HeatFile
 from python_backend.adapters.house import weight_bytes
 from python_backend.adapters.store import Store
 from python_backend.engine.base import Version
@@ -39,6 +40,8 @@ class Tending:
         self.held_back: Callable[[], bool] = lambda: False
         #: Called after each look.
         self.looked: Callable[[], None] = lambda: None
+        #: Where uses are kept over a restart.
+        self.heat_file: HeatFile | None = None
         self._unfit: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -79,11 +82,13 @@ class Tending:
         if store.settings.warm:
             await self._warm()
         self.looked()
+        if self.heat_file is not None:
+            await self.heat_file.keep(store.known)
 
     async def _warm(self) -> None:
         store = self._store
         ready = store.house.ready()
-        store.heat.keep_only(ready)
+        store.heat.keep_only(store.known())
         priorities = store.heat.priorities(ready, store.now_s())
         wanted = tiers.wishes(store.settings.warm, ready, store.house.pinned(), priorities)
         for lora_id in wanted:

@@ -9,11 +9,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from python_backend.adapters.ahead import Ahead
+from python_backend.adapters.heat_file import FILE as HEAT_FILE
+from python_backend.adapters.heat_file import HeatFile
 from python_backend.adapters.house import House
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.shm_tier import ShmTier
-from python_backend.adapters.store import Store
+from python_backend.adapters.store import PRELOADS, Store
 from python_backend.adapters.tending import Tending
+from python_backend.admission import Admission
 from python_backend.breaker import State as Breaking
 from python_backend.breaker_settings import BreakerSettings
 from python_backend.engine.base import Engine, Version
@@ -50,11 +54,13 @@ class Tiering:
         self._engine = engine
         shm = _opened() if settings.shm_bytes else None
         # The engine drops the least recently used by itself at its limit; ours is always below,
-        # and what is in use may fill every slot on top of it.
-        limit = int(engine_args["max_cpu_loras"]) - int(engine_args["max_loras"]) - 1
+        # and what is in use or being brought may fill every slot, and more, on top of it.
+        limit = int(engine_args["max_cpu_loras"]) - int(engine_args["max_loras"]) - PRELOADS - 1
         #: The engine to be used from here on.
         self.store = Store(engine, settings, max_count=max(1, limit), shm=shm)
         self._tending: Tending | None = None
+        self._ahead: Ahead | None = None
+        self._heat_file: HeatFile | None = None
         if shm is not None:
             engine.read_from(lambda version: shm.path(version.int_id))
 
@@ -63,12 +69,16 @@ class Tiering:
         keeper: Keeper,
         held_back: Callable[[], bool],
         put: Callable[[Sequence[Update]], None],
+        admission: Admission,
+        state_dir: Path,
     ) -> None:
-        """Goes by what the keeper knows from now on, and begins to warm.
+        """Goes by what the keeper knows from now on; begins to warm, and to read what waits.
 
         Args:
             held_back: whether nothing is to be read at the moment that nobody has asked for.
             put: takes metric updates.
+            admission: knows who waits.
+            state_dir: where uses are kept over a restart.
         """
         versions = keeper.versions
 
@@ -79,6 +89,10 @@ class Tiering:
                     found[lora_id] = versions.get(lora_id, digest)
             return found
 
+        def upcoming(count: int) -> list[Version]:
+            found = map(versions.of, admission.scheduler.next_adapters(count))
+            return [version for version in found if version is not None]
+
         def lease(version: Version) -> AbstractContextManager[object]:
             return versions.lease(version.lora_id, version.digest, used=False)
 
@@ -86,7 +100,13 @@ class Tiering:
         self._tending = Tending(self.store, lease)
         self._tending.held_back = held_back
         self._tending.looked = lambda: put(updates(self.store))
+        heat_file = HeatFile(state_dir / HEAT_FILE, self.store.heat, self.store.now_s)
+        heat_file.restore()
+        self._heat_file = self._tending.heat_file = heat_file
         self._tending.start()
+        self._ahead = Ahead(self.store, upcoming, lease)
+        # What is held back there is what nobody has asked for; what waits here comes anyway.
+        admission.on_change = _both(admission.on_change, self._ahead.changed)
 
     async def state(self) -> dict[str, Any]:
         """``slots``, ``host`` and ``shm``: the ids in each tier."""
@@ -94,8 +114,13 @@ class Tiering:
 
     async def stop(self) -> None:
         """Ends everything, the engine last. Callable more than once."""
+        if self._ahead is not None:
+            self._ahead.stop()
         if self._tending is not None:
             await self._tending.stop()
+        heat_file, self._heat_file = self._heat_file, None
+        if heat_file is not None:
+            await heat_file.write()
         await self.store.stop()
 
 
@@ -119,6 +144,14 @@ def strained(states: Mapping[str, Breaking], settings: BreakerSettings) -> bool:
         or (settings.fragmentation.enforce and states[FRAGMENTATION] is not Breaking.CLOSED)
         or (settings.load_latency.enforce and states[LOAD] is Breaking.OPEN)
     )
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> Callable[[], None]:
+    def call() -> None:
+        one()
+        other()
+
+    return call
 
 
 def _opened() -> ShmTier | None:

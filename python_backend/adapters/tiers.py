@@ -27,9 +27,12 @@ class Heat:
         self._half_life_s = half_life_s
         #: By lora_id: f as of the last use, and the time of that.
         self._uses: dict[str, tuple[float, float]] = {}
+        #: Requests noted so far.
+        self.noted = 0
 
     def note(self, lora_id: str, now_s: float) -> None:
         """One more request, at ``now_s`` seconds."""
+        self.noted += 1
         frequency, last_s = self._uses.get(lora_id, (0.0, now_s))
         aged = frequency * self._left(now_s - last_s)
         self._uses[lora_id] = (aged + 1.0, max(now_s, last_s))
@@ -56,6 +59,15 @@ class Heat:
         kept = set(lora_ids)
         self._uses = {name: found for name, found in self._uses.items() if name in kept}
 
+    def ages(self, now_s: float) -> dict[str, tuple[float, float]]:
+        """By lora_id: f as of the last use, and how long ago that was, seconds."""
+        return {name: (f, max(0.0, now_s - last_s)) for name, (f, last_s) in self._uses.items()}
+
+    def restore(self, ages: Mapping[str, tuple[float, float]], now_s: float) -> None:
+        """Takes over what ``ages`` gave, where nothing is known yet."""
+        for lora_id, (frequency, age_s) in ages.items():
+            self._uses.setdefault(lora_id, (frequency, now_s - age_s))
+
     def _left(self, age_s: float) -> float:
         return float(2.0 ** (-max(0.0, age_s) / self._half_life_s))
 
@@ -65,7 +77,8 @@ class Held:
     """One adapter in a tier.
 
     ``reload_cost`` decides between equal priorities: what costs less to get back goes first.
-    ``kept`` is what is in use, queued or pinned: it never goes.
+    ``kept`` is what is in use or pinned: it never goes. ``queued`` is what somebody waits for: it
+    goes last, since it would be read again at once.
     """
 
     int_id: int
@@ -73,6 +86,7 @@ class Held:
     priority: float
     reload_cost: float = 0.0
     kept: bool = False
+    queued: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +108,9 @@ def make_room(
 ) -> Plan:
     """What must go for ``need_bytes`` to come in within the budget.
 
-    Lowest priority first, and nothing that need not. Where there is not enough that may go, all
-    of that goes and ``fits`` is False: it is the caller's to do it or leave it.
+    What nobody waits for goes first, the lowest priority before others, and nothing that need not.
+    Where there is not enough that may go, all of that goes and ``fits`` is False: it is the
+    caller's to do it or leave it.
 
     Args:
         need_count, max_count: the same in adapters; no limit by default.
@@ -106,7 +121,7 @@ def make_room(
     over_count = 0 if max_count is None else len(held) + need_count - max_count
     order = sorted(
         (one for one in held if not one.kept and one.priority < below),
-        key=lambda one: (one.priority, one.reload_cost, one.int_id),
+        key=lambda one: (one.queued, one.priority, one.reload_cost, one.int_id),
     )
     going: list[Held] = []
     for one in order:

@@ -29,6 +29,7 @@ class Versions:
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._known: dict[tuple[str, str], Version] = {}
+        self._by_id: dict[int, Version] = {}
         self._leases: Counter[int] = Counter()
         #: By lora_id, in seconds of the monotonic clock.
         self.usage = Usage()
@@ -42,7 +43,7 @@ class Versions:
                 if int_id > MAX_INT_ID:
                     raise OverflowError("adapter ids are used up; restart the server")
                 version = Version(lora_id, digest, int_id, path)
-                self._known[lora_id, digest] = version
+                self._known[lora_id, digest] = self._by_id[int_id] = version
             return version
 
     def get(self, lora_id: str, digest: str) -> Version:
@@ -87,7 +88,12 @@ class Versions:
             # The same content may have come back under a new id, which stays.
             if self._known.get((version.lora_id, version.digest)) is version:
                 del self._known[version.lora_id, version.digest]
+            self._by_id.pop(version.int_id, None)
             return True
+
+    def of(self, int_id: int) -> Version | None:
+        """The version with this id, if it is still there."""
+        return self._by_id.get(int_id)
 
     def leased(self, int_id: int) -> bool:
         """Whether a version is in use or waited for."""

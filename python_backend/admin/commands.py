@@ -32,6 +32,7 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
     "warm": ("lora_id",),
     "cancel": ("request_uid",),
     "job": ("job",),
+    "job_cancel": ("job",),
     "aliases": (),
     "alias_set": ("alias", "to", "canary?", "share?"),
     "alias_rollback": ("alias",),

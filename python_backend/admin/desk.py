@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import time
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from python_backend.adapters import incoming
 from python_backend.adapters.catalog import RECHECK_S, State
 from python_backend.adapters.keeper import Keeper
-from python_backend.admin import aliasing, breaking, listing
+from python_backend.admin import aliasing, breaking, listing, warming
 from python_backend.admin.changes import Changes
 from python_backend.admin.commands import Command
 from python_backend.admin.engine_view import EngineView
@@ -43,6 +44,7 @@ class Desk:
     Args:
         view: the engine's slots and host cache.
         heals: how often the KV cache was healed.
+        held_back: whether a breaker's warning stops what no request waits for.
         cancel: cancels a request by uid if it is this department's (None: anybody's); whether
             there was one.
         guard: the breakers, where anything is watched.
@@ -58,6 +60,7 @@ class Desk:
         boot_id: str,
         view: EngineView,
         heals: Callable[[], int],
+        held_back: Callable[[], bool],
         cancel: Callable[[str, str | None], bool],
         guard: Guard | None = None,
     ) -> None:
@@ -66,6 +69,7 @@ class Desk:
         self._fetching = Fetching(settings.root, keeper.sources)
         self._guard = guard
         self._boot_id, self._view, self._heals, self._cancel = boot_id, view, heals, cancel
+        self._held_back = held_back
         self._began_s = time.monotonic()
         if len(keeper.book.current.pinned) >= info.max_loras:
             log.warning("more adapters are pinned than max_loras leaves room for: unpin some")
@@ -89,7 +93,7 @@ class Desk:
 
     async def _list(self, command: Command) -> str:
         await self._view.refresh()
-        return _json(adapters=self._rows())
+        return _json(adapters=self._rows(), root_problem=self._keeper.root_problem or None)
 
     async def _status(self, command: Command) -> str:
         await self._view.refresh()
@@ -107,6 +111,7 @@ class Desk:
             jobs_running=self.jobs.running,
             heals=self._heals(),
             policy_error=command.policy_error or None,
+            root_problem=self._keeper.root_problem or None,
         )
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -132,13 +137,14 @@ class Desk:
         source = self._changes.source(command.source, command.sha256)
 
         async def work(job: Job) -> str:
-            job.step = "waiting"
+            job.step, job.may_cancel = "waiting", True
             # Not under the claim: a slow source must not keep the adapter from being removed.
             async with (
                 self._fetching.arrived(source, job) as found,
                 self._keeper.claims.hold(command.lora_id),
             ):
-                job.step = "copying and judging"
+                # From here on a thread is at it, and what it does is whole or not at all.
+                job.step, job.may_cancel = "copying and judging", False
                 outcome = await self._blocking(
                     lambda: bring(command.lora_id, found, command.sha256)
                 )
@@ -200,16 +206,15 @@ class Desk:
         if entry.state is not State.READY:
             raise NotFound
 
-        async def work(job: Job) -> str:
-            job.step = "loading"
-            with self._keeper.versions.lease(entry.lora_id, entry.digest, used=False) as version:
-                await self._engine.load(version)
-            return "warm"
-
+        engine, versions = self._engine, self._keeper.versions
+        work = functools.partial(warming.warm, entry, engine, versions, self._held_back)
         return self._started(command, work)
 
     async def _job(self, command: Command) -> str:
         return _json(**self.jobs.get(command.job).shown(time.monotonic()))
+
+    async def _job_cancel(self, command: Command) -> str:
+        return _json(cancelled=self.jobs.cancel(command.job))
 
     async def _aliases(self, command: Command) -> str:
         return _json(aliases=aliasing.shown(self._keeper.routes(), self._keeper.book.current))

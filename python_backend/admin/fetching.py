@@ -31,7 +31,8 @@ class Fetching:
 
     def __init__(self, root: Path, settings: SourceSettings) -> None:
         self._root, self._settings = root, settings
-        self._cancel = threading.Event()
+        #: Of each fetch under way; set when nobody wants it any more.
+        self._cancels: set[threading.Event] = set()
         self._threads = ThreadPoolExecutor(_THREADS, "fetch")
 
     @contextlib.asynccontextmanager
@@ -47,26 +48,31 @@ class Fetching:
         if not isinstance(source, Remote):
             yield source
             return
-        work = self._threads.submit(self._fetch, source, job)
+        cancel = threading.Event()
+        work = self._threads.submit(self._fetch, source, job, cancel)
+        self._cancels.add(cancel)
         try:
             yield Arrived(await asyncio.wrap_future(work))
         finally:
+            self._cancels.discard(cancel)
+            cancel.set()
             # Whoever stopped waiting for it may have done so before it ended.
             work.add_done_callback(_discard)
 
-    def _fetch(self, source: Remote, job: Job) -> Path:
+    def _fetch(self, source: Remote, job: Job, cancel: threading.Event) -> Path:
         def progress(received: int, size: int | None) -> None:
             of = "" if size is None else f" of {size / _MIB:.1f}"
             job.step = f"fetching: {received / _MIB:.1f}{of} MiB"
 
         job.step = "fetching"
         with root_errors(), incoming.arriving(self._root) as folder:
-            sources.fetch(source.uri, folder, self._settings, progress, self._cancel)
+            sources.fetch(source.uri, folder, self._settings, progress, cancel)
         return folder
 
     def stop(self) -> None:
         """Gives up what is under way; nobody waits for it."""
-        self._cancel.set()
+        for cancel in self._cancels:
+            cancel.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

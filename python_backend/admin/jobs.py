@@ -9,7 +9,14 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
-from python_backend.errors import Internal, InvalidArgument, Overloaded, ServingError, Unavailable
+from python_backend.errors import (
+    Cancelled,
+    Internal,
+    InvalidArgument,
+    Overloaded,
+    ServingError,
+    Unavailable,
+)
 
 log = logging.getLogger(__name__)
 
@@ -31,12 +38,16 @@ class Job:
     result: str = ""
     error: str = ""
     ended_s: float | None = None
+    #: Whether it may be cancelled at the moment: nothing has changed yet, or it can be taken back.
+    may_cancel: bool = False
+    cancelled: bool = False
 
     def shown(self, now_s: float) -> dict[str, Any]:
         """The job as an operator sees it."""
         seconds = (self.ended_s if self.ended_s is not None else now_s) - self.began_s
         body = dataclasses.asdict(self)
-        del body["began_s"], body["ended_s"]
+        for name in ("began_s", "ended_s", "may_cancel", "cancelled"):
+            del body[name]
         return {**body, "seconds": round(seconds, 3)}
 
 
@@ -97,6 +108,19 @@ class Jobs:
             raise InvalidArgument("job", "there is no such job; old ones are forgotten")
         return job
 
+    def cancel(self, name: str) -> bool:
+        """Has a job given up; whether it was, by this call or one before.
+
+        Raises:
+            InvalidArgument: there is no such job.
+        """
+        job = self.get(name)
+        task = self._tasks.get(name)
+        if task is not None and job.may_cancel and not job.cancelled:
+            job.cancelled = True
+            task.cancel()
+        return job.cancelled
+
     async def _run(self, job: Job, work: Work) -> None:
         try:
             job.result = await work(job)
@@ -111,7 +135,10 @@ class Jobs:
     def _ended(self, job: Job, task: asyncio.Task[None]) -> None:
         # Not in the task itself: one that is cancelled before its first step never runs.
         if task.cancelled():
-            job.state, job.error = "failed", Unavailable("the server is stopping.").message
+            why: ServingError = Unavailable("the server is stopping.")
+            if job.cancelled:
+                why = Cancelled("an operator cancelled it.")
+            job.state, job.error = "failed", why.message
         job.ended_s = self._clock()
         job.step = ""
         del self._tasks[job.job]

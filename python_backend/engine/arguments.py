@@ -75,9 +75,9 @@ def engine_arguments(
 
     Args:
         raw: the merged ``model.json`` and ``engine:`` section.
-        known_adapters: adapters there are at start. The host cache gets room for all of them and
-            for as many again to come: vLLM drops the least recently used at its limit and would
-            then read it again inside a step.
+        known_adapters: adapters there are at start. The host cache gets room for all of them, for
+            as many again to come, and for what is in slots or on its way there: vLLM drops the
+            least recently used at its limit and would then read it again inside a step.
         reserve_seats: sequences on top of ``max_num_seqs`` that admission gives away by itself.
         observed: whether the workers say what they do.
 
@@ -105,6 +105,6 @@ def engine_arguments(
         arguments["max_logprobs"] = max(most, MAX_CANDIDATES)
     if "max_num_seqs" in raw:
         arguments["max_num_seqs"] = int(raw["max_num_seqs"]) + reserve_seats
-    room = max(int(arguments["max_loras"]), 2 * known_adapters + 64)
+    room = 2 * int(arguments["max_loras"]) + 2 * known_adapters + 64
     arguments["max_cpu_loras"] = max(room, int(raw.get("max_cpu_loras") or 0))
     return arguments

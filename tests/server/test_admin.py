@@ -145,6 +145,40 @@ def test_an_adapter_comes_is_disabled_and_goes(
     assert not (server.demo / "adapters" / ONE).exists()
 
 
+def test_what_waits_for_a_slot_is_read_meanwhile(
+    client: Client, server: Server, markers: list[str]
+) -> None:
+    copy_marker(server, markers[0], ONE)
+    ended(client, "add", lora_id=ONE)
+    slots = ask(client, "status")["slots"]["all"]
+    heard: dict[str, str] = {}
+
+    def stream(name: str, tokens: int) -> None:
+        other = server.new_client()
+        fields = {"sampling_parameters": sampling(max_tokens=tokens, ignore_eos=True)}
+        found = other.stream_grpc("lora_stream", text_input=PROMPT, lora_id=name, **fields)
+        heard[name] = found.text
+        other.close()
+
+    running = [threading.Thread(target=stream, args=(name, 200)) for name in markers[1 : slots + 1]]
+    for thread in running:
+        thread.start()
+    end = time.monotonic() + 20
+    while ask(client, "status")["leases"] < slots:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    waiting = threading.Thread(target=stream, args=(ONE, 2))
+    waiting.start()
+    # Never used before: it is in the host cache because it waits, and not because it ran.
+    while listed(client)[ONE]["tiers"] != ["host", "disk"]:
+        assert time.monotonic() < end and ONE not in heard, "it was not read while it waited"
+        time.sleep(0.2)
+    for thread in (*running, waiting):
+        thread.join(60)
+    assert heard[ONE].split()[0] == server.markers[markers[0]]
+    ask(client, "remove", lora_id=ONE)
+
+
 def test_a_removal_lets_running_requests_end_and_frees_the_engine(
     client: Client, server: Server, markers: list[str]
 ) -> None:

@@ -1,8 +1,13 @@
-"""A server that serves some adapters only signed and takes folders from one place."""
+"""A server that serves some adapters only signed and takes folders from one place.
+
+Its adapter root has accidents, too: they are no order to remove anything.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,7 @@ import yaml
 
 from python_backend.adapters.weights import WEIGHTS_FILE
 from tests.server import access_tools, harness
-from tests.server.admin_tools import ended, listed, says
+from tests.server.admin_tools import ask, ended, listed, says
 from tests.server.harness import Server
 from tests.server.shapes import expect_error
 from tools.audit.findings import Kind
@@ -23,6 +28,7 @@ pytestmark = pytest.mark.server
 SIGNED, UNSIGNED, EDITED, SWAPPED, PUBLISHED = (
     f"mark_s{kind}_v1" for kind in ("signed", "unsigned", "edited", "swapped", "published")
 )
+PROMPT = "Write a long story about a lighthouse keeper."
 #: Of another department.
 OTHERS = "fin_published_v1"
 
@@ -136,6 +142,59 @@ def test_unsigned_and_edited_ones_are_refused_by_name(house: Path, server: Serve
     # What need not be signed is served as ever.
     for name, word in server.markers.items():
         assert says(server.client, name)[0] == word
+
+
+def problem(server: Server) -> str:
+    return str(ask(server.client, "list")["root_problem"] or "")
+
+
+def test_a_root_that_goes_and_comes_back(house: Path, server: Server) -> None:
+    root, moved = house / "demo" / "adapters", house / "demo" / "moved"
+
+    def all_serve() -> bool:
+        return all(says(server.client, name)[0] == word for name, word in server.markers.items())
+
+    root.rename(moved)
+    access_tools.wait_until(lambda: "cannot be listed" in problem(server), 30)
+    assert all_serve()
+    failed = add(server, "mark_later_v1", str(house / "incoming" / "other"))
+    assert failed["error"].startswith("unavailable: the adapter root cannot be written"), failed
+    # As where its file system is not mounted any more.
+    root.mkdir()
+    access_tools.wait_until(lambda: "another folder" in problem(server), 30)
+    assert all_serve()
+    root.rmdir()
+    moved.rename(root)
+    access_tools.wait_until(lambda: not problem(server), 30)
+    assert all_serve()
+
+
+def test_a_folder_that_is_renamed_while_it_is_used(house: Path, server: Server) -> None:
+    root, new = house / "demo" / "adapters", "mark_renamed_v1"
+    name, word = next(iter(server.markers.items()))
+    heard: list[str] = []
+
+    def stream() -> None:
+        sampling = json.dumps({"max_tokens": 120, "temperature": 0, "ignore_eos": True})
+        client = server.new_client()
+        found = client.stream_grpc(
+            "lora_stream", text_input=PROMPT, lora_id=name, sampling_parameters=sampling
+        )
+        heard.append(found.text)
+        client.close()
+
+    running = threading.Thread(target=stream)
+    running.start()
+    access_tools.wait_until(lambda: ask(server.client, "status")["leases"] > 0, 20)
+    (root / name).rename(root / new)
+    access_tools.wait_until(lambda: new in listed(server.client), 30)
+    assert says(server.client, new)[0] == word
+    access_tools.wait_until(lambda: not any(r == name for r in listed(server.client)), 30)
+    running.join(60)
+    assert set(heard[0].split()) == {word}
+    (root / new).rename(root / name)
+    access_tools.wait_until(lambda: name in listed(server.client), 30)
+    assert says(server.client, name)[0] == word
 
 
 def test_the_audit_knows_who_did_it(house: Path, server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from pathlib import Path
@@ -66,3 +67,6 @@ def test_two_of_eight(demo: Path, tmp_path: Path) -> None:
         assert gone not in listed(client)
         assert len(copies - set(folder.iterdir())) == 1
     assert not folder.exists()
+    # What was used often is known after a restart.
+    heat = json.loads((tmp_path / "state" / "heat.json").read_text())
+    assert set(markers) <= heat["uses"].keys()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,22 +9,18 @@ from rich.console import Console
 from rich.text import Text
 
 from tools.admin import show
-from tools.admin.client import AdminClient, NotReached, Refused, read_key
-
-Url = Annotated[str, typer.Option(help="Triton's HTTP address.")]
-KeyFile = Annotated[
-    Path | None, typer.Option(help="A file with the key, or a demo's keys.json (its admin).")
-]
-KeyEnv = Annotated[str, typer.Option(help="The variable that holds the key, without a file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The server's answer as JSON.")]
-Wait = Annotated[bool, typer.Option(help="Wait for the job, or print its id and leave.")]
-LoraId = Annotated[str, typer.Argument(help="department_business_version, such as fin_risk_v2.")]
-
-Sha256 = Annotated[
-    str | None, typer.Option(help="What must arrive: the version digest, or the weight file's.")
-]
-
-URL, ENV = "http://127.0.0.1:8000", "LORA_ADMIN_KEY"
+from tools.admin.calling import (
+    ENV,
+    URL,
+    AsJson,
+    KeyEnv,
+    KeyFile,
+    LoraId,
+    Sha256,
+    Url,
+    Wait,
+    run,
+)
 
 app = typer.Typer(
     help="Adapters of a running server. Exit code 0: done; 1: the server refused, or the job "
@@ -41,47 +33,6 @@ alias_app = typer.Typer(help="Aliases: roll out, with a canary if you like; roll
 app.add_typer(alias_app, name="alias", no_args_is_help=True)
 
 
-def _run(
-    url: str,
-    key_file: Path | None,
-    key_env: str,
-    as_json: bool,
-    op: str,
-    *,
-    shown: Callable[[Console, dict[str, Any]], None] | None = None,
-    wait: bool = True,
-    **fields: Any,
-) -> None:
-    """Sends one command, follows its job, prints what came of it, and ends the process."""
-    # Where nobody sees it as it comes (a file, another program), lines are as long as they are.
-    out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
-    errors = Console(stderr=True, soft_wrap=True)
-    try:
-        client = AdminClient(url, read_key(key_file, key_env))
-        result = client.call(op, **fields)
-        if wait and op != "job" and "job" in result:
-            with errors.status(f"{op} …") as status:
-                result = client.follow(
-                    result["job"], lambda step: status.update(Text(f"{op}: {step} …"))
-                )
-    except Refused as refused:
-        errors.print(Text(f"error: {refused}"))
-        raise typer.Exit(1) from None
-    except NotReached as problem:
-        errors.print(Text(f"error: {problem}"))
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        errors.print("left; the server goes on with it")
-        raise typer.Exit(1) from None
-    if as_json:
-        sys.stdout.write(json.dumps(result, indent=2) + "\n")
-    elif shown is not None:
-        shown(out, result)
-    else:
-        text = result.get("result") or result.get("status")
-        out.print(Text(str(text or f"job {result.get('job')}")))
-
-
 @app.command("list")
 def list_(
     url: Url = URL, key_file: KeyFile = None, key_env: KeyEnv = ENV, as_json: AsJson = False
@@ -90,8 +41,10 @@ def list_(
 
     def shown(console: Console, result: dict[str, Any]) -> None:
         console.print(show.adapters(result["adapters"]))
+        if result.get("root_problem"):
+            console.print(Text(result["root_problem"], style="red"))
 
-    _run(url, key_file, key_env, as_json, "list", shown=shown)
+    run(url, key_file, key_env, as_json, "list", shown=shown)
 
 
 @app.command()
@@ -99,7 +52,7 @@ def status(
     url: Url = URL, key_file: KeyFile = None, key_env: KeyEnv = ENV, as_json: AsJson = False
 ) -> None:
     """The server: version, uptime, adapters by state, slots, what is wrong with the policy."""
-    _run(url, key_file, key_env, as_json, "status", shown=show.pairs)
+    run(url, key_file, key_env, as_json, "status", shown=show.pairs)
 
 
 @app.command()
@@ -117,7 +70,7 @@ def add(
     wait: Wait = True,
 ) -> None:
     """Copy an adapter into the root and serve it; without SOURCE, serve what lies there now."""
-    _run(
+    run(
         url,
         key_file,
         key_env,
@@ -142,7 +95,7 @@ def update(
     wait: Wait = True,
 ) -> None:
     """Replace an adapter; what runs ends on the old version, a refused one changes nothing."""
-    _run(
+    run(
         url,
         key_file,
         key_env,
@@ -166,7 +119,7 @@ def _simple(op: str, text: str) -> None:
         as_json: AsJson = False,
         wait: Wait = True,
     ) -> None:
-        _run(url, key_file, key_env, as_json, op, wait=wait, lora_id=lora_id)
+        run(url, key_file, key_env, as_json, op, wait=wait, lora_id=lora_id)
 
     app.command(op, help=text)(command)
 
@@ -195,7 +148,7 @@ def cancel(
     def shown(console: Console, result: dict[str, Any]) -> None:
         console.print("cancelled" if result["cancelled"] else "no such request is under way")
 
-    _run(url, key_file, key_env, as_json, "cancel", shown=shown, request_uid=request_uid)
+    run(url, key_file, key_env, as_json, "cancel", shown=shown, request_uid=request_uid)
 
 
 @app.command()
@@ -207,7 +160,7 @@ def job(
     as_json: AsJson = False,
 ) -> None:
     """How far a job has come."""
-    _run(url, key_file, key_env, as_json, "job", shown=show.pairs, job=job_id)
+    run(url, key_file, key_env, as_json, "job", shown=show.pairs, job=job_id)
 
 
 @app.command()
@@ -222,13 +175,29 @@ def breakers(
 ) -> None:
     """Every breaker: its state and how often it opened; or reset some, whatever they are."""
     if reset is not None:
-        _run(url, key_file, key_env, as_json, "breaker_reset", shown=show.changed, breaker=reset)
+        run(url, key_file, key_env, as_json, "breaker_reset", shown=show.changed, breaker=reset)
         return
 
     def shown(console: Console, result: dict[str, Any]) -> None:
         console.print(show.breakers(result["breakers"]))
 
-    _run(url, key_file, key_env, as_json, "breakers", shown=shown)
+    run(url, key_file, key_env, as_json, "breakers", shown=shown)
+
+
+@app.command("cancel-job")
+def cancel_job(
+    job_id: Annotated[str, typer.Argument(help="As add, update or warm printed it.")],
+    url: Url = URL,
+    key_file: KeyFile = None,
+    key_env: KeyEnv = ENV,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a job that has not begun to change anything; what it fetched is deleted."""
+
+    def shown(console: Console, result: dict[str, Any]) -> None:
+        console.print("cancelled" if result["cancelled"] else "too late: see job")
+
+    run(url, key_file, key_env, as_json, "job_cancel", shown=shown, job=job_id)
 
 
 @alias_app.command("list")
@@ -242,7 +211,7 @@ def alias_list(
             canary = f", {row['share']:.0%} to {row['canary']}" if row["canary"] else ""
             console.print(Text(f"{row['alias']} → {row['to']}{canary} ({row['set_by']})"))
 
-    _run(url, key_file, key_env, as_json, "aliases", shown=shown)
+    run(url, key_file, key_env, as_json, "aliases", shown=shown)
 
 
 @alias_app.command("set")
@@ -259,7 +228,7 @@ def alias_set(
     as_json: AsJson = False,
 ) -> None:
     """Point an alias at another adapter, at once and for good; `alias rollback` takes it back."""
-    _run(
+    run(
         url,
         key_file,
         key_env,
@@ -281,4 +250,4 @@ def alias_rollback(
     as_json: AsJson = False,
 ) -> None:
     """Point an alias to where it led before it was last set."""
-    _run(url, key_file, key_env, as_json, "alias_rollback", alias=alias)
+    run(url, key_file, key_env, as_json, "alias_rollback", alias=alias)

@@ -15,8 +15,10 @@ from collections import defaultdict
 from contextlib import aclosing
 from pathlib import Path
 
+from python_backend.adapters import shm_tier
 from python_backend.adapters.decisions import Decisions
 from python_backend.adapters.scan import scan
+from python_backend.adapters.shm_tier import ShmTier
 from python_backend.adapters.store import Store
 from python_backend.adapters.usage import Usage
 from python_backend.admin.listing import Residents, rows
@@ -106,19 +108,27 @@ async def _gaps(house: AdapterHouse, case: str, arrivals: int) -> list[float]:
 
 
 async def _cycles(house: AdapterHouse, cycles: int) -> dict[str, float]:
-    """By how much the last figures exceed those after warm-up: memory, descriptors, adapters."""
-    store = Store(house.engine, TierSettings(), max_count=32)
+    """By how much the last figures exceed those after warm-up, for all that may pile up."""
+    with tempfile.TemporaryDirectory(dir=shm_tier.ROOT) as name:
+        tier = ShmTier(Path(name))
+        tier.open()
+        settings = TierSettings(shm_bytes=4 * house.size_bytes)
+        store = Store(house.engine, settings, max_count=32, shm=tier)
 
-    async def turn(count: int) -> tuple[int, int, int]:
-        for _ in range(count):
-            version = house.version()
-            await house.ttft_s(version, store)
-            await store.unload(version.int_id)
-        return (*held(), 1 + len(await store.resident()))
+        async def turn(count: int) -> tuple[int, int, int, int]:
+            for _ in range(count):
+                version = house.version()
+                await house.ttft_s(version, store)
+                if not await store.copy(version):
+                    raise RuntimeError("no room for an adapter in shared memory; make some")
+                await store.unload(version.int_id)
+            size = sum(path.stat().st_size for path in Path(name).rglob("*") if path.is_file())
+            return (*held(), 1 + size, 1 + len(await store.resident()))
 
-    before = await turn(max(10, cycles // 5))
-    after = await turn(cycles)
-    names = ("memory", "descriptors", "adapters in the engine")
+        before = await turn(max(10, cycles // 5))
+        after = await turn(cycles)
+        tier.close()
+    names = ("memory", "descriptors", "bytes in /dev/shm", "adapters in the engine")
     return {name: b / a - 1 for name, a, b in zip(names, before, after, strict=True)}
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from python_backend.adapters import librarian
 from python_backend.adapters.catalog import Entry, State
-from python_backend.adapters.librarian import Librarian
+from python_backend.adapters.librarian import LISTED, Librarian
 from python_backend.adapters.scan import Scanned
 from python_backend.adapters.shelf import Shelf
 from python_backend.adapters.versions import Versions
@@ -35,7 +36,7 @@ class House:
         return Scanned(Entry(lora_id, State.READY, digest), self.staged / digest)
 
     def write(self, lora_id: str, content: str) -> None:
-        (self.root / lora_id).mkdir(exist_ok=True)
+        (self.root / lora_id).mkdir(parents=True, exist_ok=True)
         (self.root / lora_id / "adapter_config.json").write_text(content)
 
     def until(self, holds: Callable[[dict[str, Entry]], bool], limit_s: float = 20.0) -> None:
@@ -72,15 +73,44 @@ def test_a_broken_folder_does_not_block_the_others(house: House) -> None:
     assert entries["fin_good_v1"].state is State.READY
 
 
-def test_a_root_that_vanishes_takes_nothing_away(house: House) -> None:
+def until(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_root_that_vanishes_takes_nothing_away(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(librarian, "POLL_S", 0.3)
+    house.write("fin_a_v1", "a")
+    house.until(lambda e: "fin_a_v1" in e)
+    moved = house.root.with_name("moved")
+    house.root.rename(moved)
+    until(lambda: "cannot be listed" in house.librarian.problem)
+    # As where a file system is not mounted any more: an empty folder of the name is there.
+    house.root.mkdir()
+    until(lambda: "another folder" in house.librarian.problem)
+    assert house.shelf.entries()["fin_a_v1"].state is State.READY
+    house.root.rmdir()
+    moved.rename(house.root)
+    until(lambda: not house.librarian.problem)
+    assert house.stagings == ["fin_a_v1"]
+    shutil.rmtree(house.root / "fin_a_v1")
+    house.until(lambda e: e == {})
+
+
+def test_another_root_with_adapters_is_the_root(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(librarian, "POLL_S", 0.3)
     house.write("fin_a_v1", "a")
     house.until(lambda e: "fin_a_v1" in e)
     house.root.rename(house.root.with_name("moved"))
-    time.sleep(1.5)
-    assert house.shelf.entries()["fin_a_v1"].state is State.READY
-    house.root.with_name("moved").rename(house.root)
     house.write("fin_b_v1", "b")
-    house.until(lambda e: "fin_b_v1" in e)
+    house.until(lambda e: set(e) == {"fin_b_v1"})
+    assert house.librarian.problem == ""
 
 
 def test_badly_named_folders_are_not_looked_at(house: House) -> None:
@@ -98,3 +128,24 @@ def test_a_copy_is_discarded_only_while_unused(house: House) -> None:
     house.librarian.discard("b" * 64, lambda: True)
     house.until(lambda e: not (house.staged / ("b" * 64)).exists())
     assert (house.staged / ("a" * 64)).exists()
+
+
+def test_what_is_listed_elsewhere_is_not_taken_from_the_root(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.librarian = Librarian(
+        house.root, house.staged, house.shelf, house.stage, settle_s=0.2, listed=["fin_a_v1"]
+    )
+    house.shelf.update([Scanned(Entry("fin_a_v1", State.READY, "e" * 64), house.staged)])
+    house.librarian.start()
+    try:
+        for _ in range(2):
+            house.write("fin_a_v1", "a")
+            house.until(lambda e: e["fin_a_v1"].reason == LISTED)
+            house.write("fin_b_v1", "b")
+            house.until(lambda e: "fin_b_v1" in e)
+            shutil.rmtree(house.root / "fin_a_v1")
+            house.until(lambda e: e["fin_a_v1"].reason == "")
+            assert house.shelf.entries()["fin_a_v1"].digest == "e" * 64
+            assert house.stagings == ["fin_b_v1"]
+    finally:
+        house.librarian.stop()

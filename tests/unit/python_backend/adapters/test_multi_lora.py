@@ -72,13 +72,14 @@ def test_one_adapter_under_two_names(file: Path) -> None:
     assert text == "'fin_doll_v1': fin_doll_v1 is named twice; remove one of the two"
 
 
-def test_an_adapter_that_lies_in_the_root_too(file: Path) -> None:
-    (file.parent / "root" / "fin_doll_v1").mkdir()
-    text = refusal(file, {"doll": "/a"})
-    assert text == (
-        f"'doll': fin_doll_v1 also lies in the adapter root {file.parent / 'root'}; "
-        "remove one of the two"
-    )
+def test_a_folder_of_the_root_is_the_roots(file: Path) -> None:
+    root = file.parent / "root"
+    (root / "fin_doll_v1").mkdir()
+    (file.parent / "doll").mkdir()
+    assert load(file, {"doll": str(file.parent / "doll")}) == {"fin_doll_v1": file.parent / "doll"}
+    assert load(file, {"doll": str(root / "fin_doll_v1")}) == {}
+    (file.parent / "link").symlink_to(root / "fin_doll_v1")
+    assert load(file, {"doll": str(file.parent / "link")}) == {}
 
 
 @pytest.mark.parametrize(

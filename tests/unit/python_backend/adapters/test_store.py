@@ -53,20 +53,19 @@ def test_the_least_wanted_goes(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_in_use_queued_or_pinned_stays(tmp_path: Path) -> None:
+def test_what_is_in_use_or_pinned_stays(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(tmp_path, host=SIZE)
         await world.engine.start()
-        used, queued, pinned, other = (world.adapter(f"aa_{n}_v1") for n in "abcd")
+        used, pinned, other = (world.adapter(f"aa_{n}_v1") for n in "acd")
         world.engine.step_s = 0.05
         running = asyncio.create_task(world.ask(used))
         await asyncio.sleep(0.02)
-        world.leased.add(queued.int_id)
         world.pinned.add(pinned.lora_id)
-        for version in (queued, pinned, other):
+        for version in (pinned, other):
             await world.store.load(version)
         await world.tending.once()
-        assert await world.names() == ["aa_a_v1", "aa_b_v1", "aa_c_v1"]
+        assert await world.names() == ["aa_a_v1", "aa_c_v1"]
         await running
         world.leased.clear()
         await world.tending.once()

@@ -65,6 +65,16 @@ def held(int_id: int, size: int, priority: float = 0.0, **more: object) -> Held:
     return Held(int_id, size, priority, **more)  # type: ignore[arg-type]
 
 
+def test_what_somebody_waits_for_goes_last_and_does_go() -> None:
+    there = [held(1, 100, 0.1, queued=True), held(2, 100, 0.9), held(3, 100, 0.9, kept=True)]
+    assert make_room(there, 100, 300) == Plan((2,), True)
+    assert make_room(there, 100, 200) == Plan((2, 1), True)
+    assert make_room(there, 100, 100) == Plan((2, 1), False)
+    # A large one that waits makes the small ones before it needless: it stays all the same.
+    there = [held(1, 200, 0.1, queued=True), held(2, 50, 0.9), held(3, 50, 0.9)]
+    assert make_room(there, 50, 300) == Plan((2,), True)
+
+
 @pytest.mark.parametrize(
     "budget, expected",
     [

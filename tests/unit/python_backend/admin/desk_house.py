@@ -37,6 +37,9 @@ class House:
 
     def __init__(self, tmp: Path, settings: Settings, engine: FakeEngine) -> None:
         self.tmp, self.settings, self.engine = tmp, settings, engine
+        self.held_back = False
+        #: As from a ``multi_lora.json``: folder by lora_id.
+        self.elsewhere: dict[str, Path] = {}
         self.cancelled: list[tuple[str, str | None]] = []
         self.guard = Guard(settings.breakers, engine.preload, lambda: 0.0)
         self.keeper: Keeper
@@ -53,7 +56,9 @@ class House:
     async def open(self) -> None:
         info = dataclasses.replace(await self.engine.start(), target=target())
         loop = asyncio.get_running_loop()
-        self.keeper = Keeper(self.settings, self.engine, info, loop, boot_id=BOOT, listed={})
+        self.keeper = Keeper(
+            self.settings, self.engine, info, loop, boot_id=BOOT, listed=self.elsewhere
+        )
         await asyncio.to_thread(self.keeper.open)
         self.desk = Desk(
             self.keeper,
@@ -63,6 +68,7 @@ class House:
             boot_id=BOOT,
             view=EngineView(self.engine_state),
             heals=lambda: 0,
+            held_back=lambda: self.held_back,
             cancel=self.cancel,
             guard=self.guard,
         )
@@ -105,7 +111,14 @@ class House:
 Test = Callable[[House], Awaitable[None]]
 
 
-def run(tmp: Path, test: Test, *, max_loras: int = 2, **settings: Any) -> None:
+def run(
+    tmp: Path,
+    test: Test,
+    *,
+    max_loras: int = 2,
+    elsewhere: Mapping[str, Path] | None = None,
+    **settings: Any,
+) -> None:
     """Runs ``test``; the house is closed behind it."""
 
     async def main() -> None:
@@ -122,6 +135,7 @@ def run(tmp: Path, test: Test, *, max_loras: int = 2, **settings: Any) -> None:
             **settings,
         }
         house = House(tmp, Settings.model_validate(body), FakeEngine(max_loras=max_loras))
+        house.elsewhere = dict(elsewhere or {})
         runtime.ticket_key(house.settings.run_dir)
         await house.open()
         try:

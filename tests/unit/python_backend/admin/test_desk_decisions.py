@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from python_backend.adapters.catalog import Entry, State
 from python_backend.admin import desk as desk_module
+from python_backend.admin import warming
 from python_backend.breaker import State as Breaking
 from python_backend.errors import InvalidArgument, NotFound
 from python_backend.guard import LOAD
@@ -86,6 +88,44 @@ def test_warm_status_and_tiers(tmp_path: Path) -> None:
         await house.ended("add", lora_id="fin_bad_v1")
         failed = await house.ended("warm", lora_id="fin_bad_v1")
         assert failed["error"] == "adapter_failed: this adapter cannot be loaded by the engine."
+
+    run(tmp_path, test)
+
+
+def test_a_breakers_warning_holds_warming_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warming, "ASK_S", 0.01)
+
+    async def test(house: House) -> None:
+        house.write(house.root / NAME)
+        await house.ended("add", lora_id=NAME)
+        house.held_back = True
+        job = (await house.ask("warm", lora_id=NAME))["job"]
+        await asyncio.sleep(0.05)
+        found = await house.ask("job", job=job)
+        assert (found["state"], found["step"]) == ("running", "held back by a breaker")
+        assert house.engine.counts["preload"] == 0
+        house.held_back = False
+        while (found := await house.ask("job", job=job))["state"] == "running":
+            await asyncio.sleep(0.01)
+        assert (found["result"], house.engine.counts["preload"]) == ("warm", 1)
+        house.held_back = True
+        monkeypatch.setattr(warming, "PATIENCE_S", 0.02)
+        failed = await house.ended("warm", lora_id=NAME)
+        assert failed["error"].startswith("breaker_open: ")
+
+    run(tmp_path, test)
+
+
+def test_a_clock_that_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(house: House) -> None:
+        house.write(house.root / NAME)
+        await house.ended("add", lora_id=NAME)
+        before = house.snapshot()["generation"]
+        monkeypatch.setattr(time, "time_ns", lambda: 1)
+        await house.ask("disable", lora_id=NAME)
+        assert house.snapshot()["generation"] == before + 1
 
     run(tmp_path, test)
 

@@ -128,3 +128,45 @@ def test_a_slow_source_holds_up_nobody(tmp_path: Path) -> None:
 
         # The house is closed while the adapter is still on its way: that must not take long.
         run(tmp_path, test, sources={"allow": ["http"]})
+
+
+def test_a_job_is_cancelled_and_leaves_nothing(tmp_path: Path) -> None:
+    with serving({}, pace_s=0.05) as web:
+
+        async def test(house: House) -> None:
+            web.files = served(house, "one")
+            job = (await running(house, web))["job"]
+            assert hidden(house)
+            assert await house.ask("job_cancel", job=job) == {"cancelled": True}
+            while (found := await house.ask("job", job=job))["state"] == "running":
+                await asyncio.sleep(0.01)
+            assert found["error"] == "cancelled: an operator cancelled it."
+            while hidden(house):
+                await asyncio.sleep(0.01)
+            assert NAME not in await house.listed()
+            # The name is free, and the threads are too.
+            web.pace_s = 0.0
+            for _ in range(5):
+                done = await house.ended("add", lora_id=NAME, source=f"{web.url}/lora")
+                assert done["result"] in ("added", "exists")
+            assert await house.ask("job_cancel", job=done["job"]) == {"cancelled": False}
+
+        run(tmp_path, test, sources={"allow": ["http"]})
+
+
+def test_a_restart_uses_no_half_of_a_fetch(tmp_path: Path) -> None:
+    """As after a kill in the middle: the folder is there, the job is not."""
+    half = tmp_path / "adapters" / ".admin-half"
+
+    async def before(house: House) -> None:
+        house.write(half)
+        (half / WEIGHTS_FILE).write_bytes((half / WEIGHTS_FILE).read_bytes()[:-100])
+
+    async def after(house: House) -> None:
+        assert hidden(house) == [] and await house.listed() == {}
+        with pytest.raises(InvalidArgument, match="no such job"):
+            await house.ask("job", job="0" * 16)
+
+    run(tmp_path, before)
+    assert half.exists()
+    run(tmp_path, after)

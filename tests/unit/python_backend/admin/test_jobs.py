@@ -51,6 +51,27 @@ def test_a_job_tells_what_it_does_and_how_it_ended() -> None:
     run(test)
 
 
+def test_what_may_be_cancelled_is() -> None:
+    async def cancellable(job: Job) -> str:
+        job.may_cancel = True
+        return await endless(job)
+
+    async def test(jobs: Jobs) -> None:
+        job, fixed = (jobs.start("add", "a", work) for work in (cancellable, endless))
+        done = jobs.start("add", "a", quick)
+        await asyncio.sleep(0)
+        assert [jobs.cancel(one.job) for one in (job, fixed, done)] == [True, False, False]
+        await asyncio.sleep(0.01)
+        assert (job.state, job.error) == ("failed", "cancelled: an operator cancelled it.")
+        assert (fixed.state, done.state) == ("running", "done")
+        assert jobs.cancel(job.job)  # Once more: the same answer.
+        assert "may_cancel" not in job.shown(9.0)
+        with pytest.raises(InvalidArgument):
+            jobs.cancel("none")
+
+    run(test)
+
+
 def test_errors() -> None:
     async def failing(job: Job) -> str:
         raise AdapterFailed("truncated.")

@@ -15,7 +15,7 @@ def test_what_this_project_adds() -> None:
         "enable_lora": True,
         "max_loras": 4,
         "max_lora_rank": 16,
-        "max_cpu_loras": 64,
+        "max_cpu_loras": 72,
         "max_logprobs": 4096,
         "worker_extension_cls": "python_backend.engine.observe.ObservedWorkerExtension",
     }
@@ -32,12 +32,12 @@ def test_settings_are_passed_on_and_not_changed() -> None:
 @pytest.mark.parametrize(
     ("raw", "known", "expected"),
     [
-        ({}, 0, 64),
-        ({}, 100, 264),  # all there are, as many to come, and 64
-        ({"max_loras": 500}, 10, 500),
-        ({"max_cpu_loras": 10}, 0, 64),  # too small a cache reads from disk inside the step
+        ({}, 0, 72),
+        ({}, 100, 272),  # all there are, as many to come, twice the slots, and 64
+        ({"max_loras": 500}, 10, 1084),
+        ({"max_cpu_loras": 10}, 0, 72),  # too small a cache reads from disk inside the step
         ({"max_cpu_loras": 5_000}, 10, 5_000),
-        ({"max_cpu_loras": None}, 10, 84),
+        ({"max_cpu_loras": None}, 10, 92),
     ],
 )
 def test_room_in_the_host_cache(raw: dict[str, Any], known: int, expected: int) -> None:
