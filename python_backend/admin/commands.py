@@ -15,8 +15,8 @@ MAX_BYTES = 16_384
 _MAX_SOURCE = 4096
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-#: A signal, or a signal and one of its scopes.
-_BREAKER = re.compile(r"[a-z_]{1,32}(/[a-z0-9_@]{1,96})?", re.ASCII)
+#: A signal, or a signal and one of its scopes: a mixture's name is an expression.
+_BREAKER = re.compile(r"[a-z_]{1,32}(/[a-z0-9_@*+.-]{1,1024})?", re.ASCII)
 
 #: Fields of each operation; those with a question mark may be left out.
 OPERATIONS: dict[str, tuple[str, ...]] = {

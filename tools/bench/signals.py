@@ -13,12 +13,13 @@ import dataclasses
 import json
 import math
 import random
+import shutil
 import statistics
 import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,10 @@ class Load:
         took = time.perf_counter() - began
         return Window(tokens[0], took, self.server.cpu_s() - before)
 
-    def use_each(self, count: int) -> None:
-        """One token of each of so many adapters."""
+    def use_each(self, lora_ids: Iterable[str]) -> None:
+        """One token of each of these adapters."""
         with ThreadPoolExecutor(STREAMS) as pool:
-            list(pool.map(lambda lora_id: self.ask(lora_id, _ONE), self._adapters[:count]))
+            list(pool.map(lambda lora_id: self.ask(lora_id, _ONE), lora_ids))
 
     def close(self) -> None:
         """Ends its connections."""
@@ -150,7 +151,7 @@ def _compare(demo: Path, folder: Path, pairs: int, seconds: float) -> list[tuple
 def _scrape(demo: Path, folder: Path, scrapes: int) -> tuple[list[float], int, int]:
     """Seconds of each scrape, series in all, and series of ours."""
     with _loaded(demo, folder / "many", "serving.yaml") as load:
-        load.use_each(ADAPTERS_USED)
+        load.use_each(map(_copy, range(ADAPTERS_USED)))
         time.sleep(2.0)  # Metrics follow their requests.
         url = f"http://{load.server.metrics}/metrics"
         took, lines = _timed(lambda: _get(url), scrapes)
@@ -182,15 +183,27 @@ def _measure(quick: bool) -> Figures:
     pairs, seconds, scrapes = (6, 6.0, 20) if quick else (20, 10.0, 100)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        _make(folder / "thousand", ADAPTERS)
+        _multiply(folder / "thousand" / "adapters", ADAPTERS_SCRAPED)
+        took, series, ours = _scrape(folder / "thousand", folder, scrapes)
         _make(folder / "few", ADAPTERS)
         compared = _compare(folder / "few", folder, pairs, seconds)
-        _make(folder / "thousand", ADAPTERS_SCRAPED)
-        took, series, ours = _scrape(folder / "thousand", folder, scrapes)
     return figures(compared, took, series, ours)
 
 
 def _make(demo: Path, markers: int) -> None:
     make_demo(demo, markers, force=False, new_keys=False, console=Console(stderr=True))
+
+
+def _multiply(adapters: Path, count: int) -> None:
+    """Copies of a marker under names of their own, until there are ``count`` adapters."""
+    source = min(adapters.glob("mark_*"))
+    for number in range(count - sum(1 for _ in adapters.iterdir())):
+        shutil.copytree(source, adapters / _copy(number))
+
+
+def _copy(number: int) -> str:
+    return f"bench_c{number:04d}_v1"
 
 
 def figures(

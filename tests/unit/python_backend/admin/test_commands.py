@@ -63,6 +63,14 @@ def test_what_is_no_command(data: bytes, mentions: str) -> None:
     assert mentions in caught.value.sentence
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["switch_rate", "routing/fin_risk_v1@0123456789ab", "routing/fin_a_v1*0.6+svc_b_v1*-0.3@0"],
+)
+def test_breakers_by_name(name: str) -> None:
+    assert parse(command(op="breaker_reset", breaker=name)).breaker == name
+
+
 def test_every_operation_has_a_home() -> None:
     from python_backend.admin.desk import Desk
 
