@@ -14,9 +14,13 @@ class Ration:
     """
 
     def __init__(self, rate: float, now_s: float) -> None:
+        #: May change while it lasts.
         self.rate = rate
-        self._each_s = 1.0 / rate
         self._next_s = now_s
+
+    @property
+    def _each_s(self) -> float:
+        return 1.0 / self.rate
 
     def due_s(self, now_s: float) -> float:
         """Seconds until the next switch may be; 0: now."""

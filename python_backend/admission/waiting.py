@@ -87,10 +87,17 @@ class Admission:
             rate: per second, above 0; None: not any more.
         """
         scheduler = self.scheduler
-        if rate != (scheduler.ration.rate if scheduler.ration else None):
-            scheduler.ration = None if rate is None else Ration(rate, self._clock())
-            if scheduler.queued:
-                self._pump_soon()
+        if rate == (scheduler.ration.rate if scheduler.ration else None):
+            return
+        if rate is None:
+            scheduler.ration = None
+        elif scheduler.ration is None:
+            scheduler.ration = Ration(rate, self._clock())
+        else:
+            # A new one would have a switch due at once.
+            scheduler.ration.rate = rate
+        if scheduler.queued:
+            self._pump_soon()
 
     @property
     def under_way(self) -> dict[str, int]:

@@ -130,11 +130,12 @@ def test_the_next_is_woken_when_its_switch_is_due_and_deadlines_are_kept() -> No
         # The ration keeps one that was not taken, and then no more.
         waiting = [caller for caller in (third, fourth) if not caller.inside]
         assert waiting and admission.scheduler.ration is not None
-        admission.scheduler.ration.rate = 0.5
+        admission.ration_switches(0.5)
         with pytest.raises(BreakerOpen) as caught, admission.place("fin") as place:
             await place.enter(5, 5, 5, 1.0)
         assert caught.value.retry_after == 2 * len(waiting)
         assert admission.ration_refusals == 1
+        admission.ration_switches(100.0)
         async with asyncio.timeout(20):
             for caller in (third, fourth):
                 while not caller.inside:
@@ -145,3 +146,14 @@ def test_the_next_is_woken_when_its_switch_is_due_and_deadlines_are_kept() -> No
         assert admission.scheduler.ration is None
 
     asyncio.run(main())
+
+
+def test_a_rate_that_changes_gives_nothing_away() -> None:
+    ration = Ration(1.0, 0.0)
+    taken = 0
+    for tick in range(200):
+        ration.rate = 1.0 + 0.001 * (tick % 2)
+        if not ration.due_s(tick / 10):
+            ration.take(tick / 10)
+            taken += 1
+    assert taken <= 22
