@@ -47,12 +47,7 @@ class RunningServer:
 
     def cpu_s(self) -> float:
         """Processor time that all its processes have used so far, seconds."""
-        used = 0.0
-        for child in psutil.Process(self._process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                times = child.cpu_times()
-                used += times.user + times.system
-        return used
+        return cpu_s(self._process.pid)
 
     def memory_mib(self) -> list[tuple[str, float]]:
         """Resident memory of each process of the server, MiB, largest first."""
@@ -69,13 +64,24 @@ class RunningServer:
         return lines[-1] if lines else "no account in the log"
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time that a process and all below it have used so far, seconds."""
+    root, used = psutil.Process(pid), 0.0
+    for process in (root, *root.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            used += times.user + times.system
+    return used
+
+
 def _name(process: psutil.Process) -> str:
     words = process.cmdline()
     models = [Path(word).parts[-3] for word in words if word.endswith("/model.py")]
     return f"stub of {models[0]}" if models else Path(words[0]).name if words else process.name()
 
 
-def _free_ports() -> tuple[int, int, int]:
+def free_ports() -> tuple[int, int, int]:
+    """Three ports on loopback that nobody has now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
         for one in sockets:
@@ -94,7 +100,7 @@ def running(demo: Path, folder: Path, config: str = "serving.yaml") -> Iterator[
     Raises:
         RuntimeError: it does not become ready; the text holds what it said.
     """
-    ports = _free_ports()
+    ports = free_ports()
     command = [sys.executable, "-m", "tools", "serve", "--config", str(demo / config)]
     command += ["--state-dir", str(folder / "state"), "--http-port", str(ports[0])]
     command += ["--grpc-port", str(ports[1]), "--metrics-port", str(ports[2])]
