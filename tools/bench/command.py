@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import signal
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -94,6 +96,8 @@ def _engine_command(module: str) -> Callable[..., None]:
         quick: Annotated[bool, typer.Option(help="Fewer samples: minutes, not an hour.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
     ) -> None:
+        # What a benchmark has started is stopped also when it is told to end.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         scenario = cast(EngineScenario, import_module(module))
         figures = asyncio.run(scenario.measure(demo, quick=quick))
         if as_json:

@@ -27,7 +27,7 @@ import numpy as np
 import tritonclient.grpc.aio as triton
 
 from tools import layout
-from tools.bench.server import RunningServer, cpu_s
+from tools.bench.server import RunningServer, cpu_s, free_ports
 
 _START_LIMIT_S = 300.0
 _MODEL = "demo"
@@ -194,9 +194,14 @@ def raw(arguments: dict[str, Any], adapters: Path) -> Iterator[Raw]:
 
 @contextlib.contextmanager
 def vllm_serve(
-    arguments: dict[str, Any], adapters: Path, lora_ids: tuple[str, ...], port: int
+    arguments: dict[str, Any], adapters: Path, lora_ids: tuple[str, ...], log: Path
 ) -> Iterator[VllmServe]:
-    """``python -m vllm.entrypoints.openai.api_server`` on loopback."""
+    """``python -m vllm.entrypoints.openai.api_server`` on loopback; what it says goes to ``log``.
+
+    Raises:
+        RuntimeError: it does not become ready; the text holds what it said.
+    """
+    port = free_ports()[0]
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", _MODEL]
     for name, value in arguments.items():
@@ -206,8 +211,8 @@ def vllm_serve(
     process = subprocess.Popen(  # noqa: S603
         command,
         cwd=layout.ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=log.open("w"),
+        stderr=subprocess.STDOUT,
         text=True,
         env=_quiet(),
         start_new_session=True,
@@ -216,7 +221,7 @@ def vllm_serve(
         deadline_s = time.monotonic() + _START_LIMIT_S
         while not _healthy(port):
             if process.poll() is not None or time.monotonic() > deadline_s:
-                raise RuntimeError("vllm serve did not start")
+                raise RuntimeError(f"vllm serve did not start: {log.read_text()[-2000:]}")
             time.sleep(0.5)
         yield VllmServe(port, process.pid)
     finally:
