@@ -56,7 +56,7 @@ class Fusions:
 
     Args:
         max_live: different mixtures at once; beyond, the least recently used idle one goes. One
-            department may have at most half of them in use.
+            department may have at most three quarters of them in use.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Fusions:
         self._house, self._max_live = house, max_live
         #: Least recently used first.
         self._live: OrderedDict[_Key, tuple[Version, Recipe]] = OrderedDict()
-        self._share = (max_live + 1) // 2
+        self._share = max_live - max_live // 4
         self._wanted: Counter[_Key] = Counter()
         #: The same by department.
         self._users: dict[str, Counter[_Key]] = {}

@@ -174,16 +174,20 @@ def test_what_is_in_use_does_not_make_room(run: Run) -> None:
     run(test)
 
 
-def test_nobody_has_more_than_half(run: Run) -> None:
+@pytest.mark.parametrize("run", [4], indirect=True)
+def test_nobody_has_more_than_three_quarters(run: Run) -> None:
     async def test(world: World) -> None:
-        async with world.fusions.lease(world.parts(a=0.1), "fin"):
+        async with contextlib.AsyncExitStack() as held:
+            for weight in (0.1, 0.2, 0.3):
+                lease = world.fusions.lease(world.parts(a=weight), "fin")
+                await held.enter_async_context(lease)
             with pytest.raises(Overloaded, match="of yours"):
-                await world.use(a=0.2)
-            async with world.fusions.lease(world.parts(a=0.2), "svc"):
-                assert len(world.fusions.live) == 2
+                await world.use(a=0.4)
+            async with world.fusions.lease(world.parts(a=0.4), "svc"):
+                assert len(world.fusions.live) == 4
             # What is in use already may be shared.
             assert (await world.use(a=0.1)).lora_id == "fin_a_v1*0.1"
-        await world.use(a=0.2)
+        await world.use(a=0.4)
         assert not world.fusions._users
 
     run(test)
