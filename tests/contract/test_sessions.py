@@ -73,13 +73,6 @@ def streams_of(
     ]
 
 
-@pytest.fixture
-def vllm(rig: Rig) -> VllmRig:
-    if not isinstance(rig, VllmRig):
-        pytest.skip("needs real distributions")
-    return rig
-
-
 def row(rig: Rig, ids: tuple[int, ...], version: Version | None) -> dict[int, float]:
     """A part's chances for the next token, by an ordinary request for log-probabilities."""
     request = EngineRequest({"max_tokens": 1, "temperature": 0.0, "logprobs": 2000})
@@ -88,41 +81,45 @@ def row(rig: Rig, ids: tuple[int, ...], version: Version | None) -> dict[int, fl
     return {int(token): math.exp(entry["logprob"]) for token, entry in found.items()}
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("shares", [(0.5, 0.3, 0.2), (0.1, 0.1, 0.8)])
-def test_mixed_chances_are_the_hand_computed_ones(vllm: VllmRig, shares: tuple[float, ...]) -> None:
-    prompt = vllm.run(vllm.engine.encode(PROMPT, special_tokens=True))
-    parts = list(zip([*vllm.versions, None], shares, strict=True))
+def test_mixed_chances_are_the_hand_computed_ones(
+    vllm_rig: VllmRig, shares: tuple[float, ...]
+) -> None:
+    prompt = vllm_rig.run(vllm_rig.engine.encode(PROMPT, special_tokens=True))
+    parts = list(zip([*vllm_rig.versions, None], shares, strict=True))
     wanted = [
         Stream(Job(f"hand{stream.job.uid}", prompt, stream.job.request, *rest), stream.weight)
-        for stream in streams_of(vllm, parts, max_tokens=6, logprobs=10)
+        for stream in streams_of(vllm_rig, parts, max_tokens=6, logprobs=10)
         for rest in [(stream.job.version, stream.job.cache_salt)]
     ]
 
     async def answer() -> list[dict[int, float]]:
         rows = []
-        async for step in decode(vllm.engine, vllm.info, wanted, 256):
+        async for step in decode(vllm_rig.engine, vllm_rig.info, wanted, 256):
             (found,) = json.loads(step.sequences[0].logprobs or "")
             rows.append({int(token): math.exp(e["logprob"]) for token, e in found.items()})
         return rows
 
     prefix = prompt
-    for mixed in vllm.run(answer()):
-        known = [(row(vllm, prefix, version), share) for version, share in parts]
+    for mixed in vllm_rig.run(answer()):
+        known = [(row(vllm_rig, prefix, version), share) for version, share in parts]
         for token, chance in mixed.items():
             by_hand = sum(share * part.get(token, 0.0) for part, share in known)
             assert chance == pytest.approx(by_hand, abs=1e-3)
         prefix = (*prefix, max(mixed, key=lambda token: mixed[token]))
 
 
-def test_one_part_alone_is_that_part(vllm: VllmRig) -> None:
-    prompt = vllm.run(vllm.engine.encode(PROMPT, special_tokens=True))
-    for version in (None, vllm.versions[0]):
+@pytest.mark.server
+def test_one_part_alone_is_that_part(vllm_rig: VllmRig) -> None:
+    prompt = vllm_rig.run(vllm_rig.engine.encode(PROMPT, special_tokens=True))
+    for version in (None, vllm_rig.versions[0]):
         request = EngineRequest({"temperature": 0.0, "max_tokens": 12})
         alone = Job(f"alone{version}", prompt, request, version, "a")
-        (expected,) = vllm.run(collect(vllm, alone))
+        (expected,) = vllm_rig.run(collect(vllm_rig, alone))
 
         async def mixed(alone: Job = alone) -> list[str]:
-            steps = decode(vllm.engine, vllm.info, [Stream(alone, 1.0)], 64)
+            steps = decode(vllm_rig.engine, vllm_rig.info, [Stream(alone, 1.0)], 64)
             return [step.sequences[0].text async for step in steps]
 
-        assert vllm.run(mixed()) == [expected.sequences[0].text]
+        assert vllm_rig.run(mixed()) == [expected.sequences[0].text]
