@@ -92,6 +92,19 @@ def test_list(server: Server) -> None:
     assert json.loads(done.output)["adapters"] == rows
 
 
+def test_a_job_is_cancelled(server: Server) -> None:
+    for cancelled, text in ((True, "cancelled\n"), (False, "too late: see job\n")):
+        done = server.run("cancel-job", "j1", answers=[(200, {"cancelled": cancelled})])
+        assert (done.exit_code, done.output) == (0, text)
+    assert server.asked == [{"op": "job_cancel", "job": "j1"}] * 2
+
+
+def test_a_root_that_is_not_well_is_told(server: Server) -> None:
+    answer = {"adapters": [], "root_problem": "the adapter root cannot be listed."}
+    done = server.run("list", answers=[(200, answer)])
+    assert done.output.endswith("the adapter root cannot be listed.\n")
+
+
 def test_a_job_is_followed(server: Server) -> None:
     running = {"job": "j1", "state": "running", "step": "copying", "result": "", "error": ""}
     ended = {**running, "state": "done", "step": "", "result": "added"}
