@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
-from tools.bench.signals import Window, bounds, figures
+from tools.bench.signals import Window, _multiply, bounds, figures
 
 
 def test_bounds_hold_the_ratio() -> None:
@@ -33,3 +34,14 @@ def test_each_promise_by_itself() -> None:
     assert missed(costly) == ["processor time per token, observed over not"]
     assert missed(plain, took=0.06) == ["scrape with 1000 adapters, p99 ms"]
     assert missed(plain, series=2001) == ["series in all"]
+
+
+def test_copies_have_names_of_their_own(tmp_path: Path) -> None:
+    for name in ("fin_risk_v1", "mark_w0001_v1", "mark_w0002_v1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").write_text(name)
+    _multiply(tmp_path, 10)
+    assert len(list(tmp_path.iterdir())) == 10
+    copies = sorted(tmp_path.glob("bench_c*"))
+    assert copies[0].name == "bench_c0000_v1"
+    assert {(c / "adapter_config.json").read_text() for c in copies} == {"mark_w0001_v1"}

@@ -154,3 +154,8 @@ def test_sizes() -> None:
 def test_budgets_beside_the_slots() -> None:
     assert budgets(1000) == {"base": pytest.approx(600), "buffer": pytest.approx(100)}
     assert budgets(None) == {}
+    assert [update.labels for update in fitting.budgets(1000)] == [
+        (("pool", "base"), ("kind", "budget")),
+        (("pool", "buffer"), ("kind", "budget")),
+    ]
+    assert fitting.budgets(None) == []
