@@ -1,7 +1,8 @@
 """What observation costs: two servers, one that watches its engine and one that does not.
 
 They are loaded in turn, A B B A, by the same closed loops over more adapters than there are slots;
-the one that is not loaded idles. Compared are tokens a second, and processor time of all processes
+the one that is not loaded idles. The breakers of the first one move and refuse nothing: this load
+would open that of the switch rate, and what a ration of switches does is not what watching costs. Compared are tokens a second, and processor time of all processes
 of a server per token, pair by pair. Then a server with a thousand adapters is scraped.
 """
 
@@ -29,6 +30,7 @@ import tritonclient.grpc as triton
 import yaml
 from rich.console import Console
 
+from python_backend.breaker_settings import BreakerSettings
 from tools.bench.figures import Figures, Promise, percentile
 from tools.bench.server import RunningServer, running
 from tools.demo.command import make_demo
@@ -131,11 +133,16 @@ def _loaded(demo: Path, folder: Path, config: str) -> Iterator[Load]:
 def _compare(demo: Path, folder: Path, pairs: int, seconds: float) -> list[tuple[Window, Window]]:
     """(with, without) for each pair."""
     settings = yaml.safe_load((demo / "serving.yaml").read_text("utf-8"))
-    off = {**settings, "observation": {"enabled": False}}
-    (demo / "unobserved.yaml").write_text(yaml.safe_dump(off), "utf-8")
+    breakers = dict.fromkeys(BreakerSettings.model_fields, {"enforce": False})
+    for name, more in (
+        ("observed", {"breakers": breakers}),
+        ("unobserved", {"observation": {"enabled": False}}),
+    ):
+        body = yaml.safe_dump({**settings, **more})
+        (demo / f"{name}.yaml").write_text(body, "utf-8")
     found = []
     with (
-        _loaded(demo, folder / "on", "serving.yaml") as on,
+        _loaded(demo, folder / "on", "observed.yaml") as on,
         _loaded(demo, folder / "off", "unobserved.yaml") as unobserved,
     ):
         for load in (on, unobserved):
