@@ -2,8 +2,9 @@
 
 They are loaded in turn, A B B A, by the same closed loops over more adapters than there are slots;
 the one that is not loaded idles. The breakers of the first one move and refuse nothing: this load
-would open that of the switch rate, and what a ration of switches does is not what watching costs. Compared are tokens a second, and processor time of all processes
-of a server per token, pair by pair. Then a server with a thousand adapters is scraped.
+would open that of the switch rate, and what a ration of switches does is not what watching costs.
+Compared are tokens a second, and processor time of all processes of a server per token, pair by
+pair. Then a server with a thousand adapters is scraped.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _loaded(demo: Path, folder: Path, config: str) -> Iterator[Load]:
 def _compare(demo: Path, folder: Path, pairs: int, seconds: float) -> list[tuple[Window, Window]]:
     """(with, without) for each pair."""
     settings = yaml.safe_load((demo / "serving.yaml").read_text("utf-8"))
-    breakers = dict.fromkeys(BreakerSettings.model_fields, {"enforce": False})
+    breakers = {signal: {"enforce": False} for signal in BreakerSettings.model_fields}
     for name, more in (
         ("observed", {"breakers": breakers}),
         ("unobserved", {"observation": {"enabled": False}}),
