@@ -75,7 +75,9 @@ class Gate:
         self._key = key
         self._boot_id = boot_id
 
-    def decide(self, raw: RawRequest, *, now_s: float, now_ns: int) -> Decision:
+    def decide(
+        self, raw: RawRequest, *, now_s: float, now_ns: int, cancellable: bool = True
+    ) -> Decision:
         """The decision on ``raw``.
 
         The caller is identified before anything else is read, so that a stranger learns nothing
@@ -84,6 +86,7 @@ class Gate:
         Args:
             now_s: a monotonic clock, seconds.
             now_ns: CLOCK_BOOTTIME, nanoseconds.
+            cancellable: whether a cancel ticket is wanted; without, it is empty.
 
         Raises:
             Unauthenticated, Unavailable, InvalidArgument, NotFound, AdapterFailed: in this order
@@ -91,7 +94,7 @@ class Gate:
         """
         trace = Trace()
         try:
-            decision = self._decide(raw, trace, now_s=now_s, now_ns=now_ns)
+            ticket, decision = self._decide(raw, trace, now_s=now_s, now_ns=now_ns)
         except ServingError as error:
             self._audit.decided(raw, trace, error)
             raise
@@ -108,7 +111,9 @@ class Gate:
                 trace.identity.principal.name,
                 trace.resolved,
             )
-        return decision
+        if not cancellable:
+            return decision
+        return dataclasses.replace(decision, cancel_ticket=sign(_cancel(ticket), self._key))
 
     def _identify(self, raw: RawRequest, policy: Policy, trace: Trace) -> Identity:
         try:
@@ -120,7 +125,9 @@ class Gate:
                 trace.overlooked.append(error.reason)
             return nobody()
 
-    def _decide(self, raw: RawRequest, trace: Trace, *, now_s: float, now_ns: int) -> Decision:
+    def _decide(
+        self, raw: RawRequest, trace: Trace, *, now_s: float, now_ns: int
+    ) -> tuple[Ticket, Decision]:
         policy = self._policy_source.current(now_s)
         trace.identity = self._identify(raw, policy, trace)
         principal = trace.identity.principal
@@ -180,14 +187,7 @@ class Gate:
             deadline_ns=deadline_ns,
             expires_ns=now_ns + int(USE_WITHIN_S * 1e9),
         )
-        cancel = dataclasses.replace(
-            ticket,
-            operation="cancel",
-            prompt_sha256=sha256_hex(CANCEL_PROMPT.encode()),
-            request_sha256=sha256_hex(CANCEL_REQUEST.encode()),
-            expires_ns=deadline_ns + _GRACE_NS,
-        )
-        return Decision(prompt, request, sign(ticket, self._key), sign(cancel, self._key))
+        return ticket, Decision(prompt, request, sign(ticket, self._key))
 
     def _enforced(self, aliases: Mapping[str, Route]) -> Enforcement:
         """What is served by name follows the aliases, which an operator may change any time."""
@@ -221,6 +221,17 @@ class Gate:
             return (raw.text_input or b"").decode("utf-8")
         messages = chat.parse(raw.messages, max_bytes=self._limits.max_prompt_bytes)
         return "\n".join(m["content"] for m in messages if m["role"] == "user")
+
+
+def _cancel(ticket: Ticket) -> Ticket:
+    """What lets its holder cancel the request of ``ticket``."""
+    return dataclasses.replace(
+        ticket,
+        operation="cancel",
+        prompt_sha256=sha256_hex(CANCEL_PROMPT.encode()),
+        request_sha256=sha256_hex(CANCEL_REQUEST.encode()),
+        expires_ns=ticket.deadline_ns + _GRACE_NS,
+    )
 
 
 def _stream(raw: RawRequest) -> bool:

@@ -70,8 +70,8 @@ class GateServer:
             digest = ""
         self._audit.event("policy", sha256=digest)
 
-    def decide(self, read: Callable[[], RawRequest]) -> Decision:
-        """The decision on the request that ``read`` reads.
+    def decide(self, read: Callable[[], RawRequest], *, cancellable: bool = True) -> Decision:
+        """The decision on the request that ``read`` reads; ``cancellable`` as in ``Gate.decide``.
 
         Raises:
             ServingError: the refusal, of the reader or of the gate; both are audited.
@@ -82,7 +82,9 @@ class GateServer:
             except ServingError as error:
                 self._audit.decided(RawRequest(), Trace(), error)
                 raise
-            decision = self._gate.decide(raw, now_s=time.monotonic(), now_ns=boottime_ns())
+            decision = self._gate.decide(
+                raw, now_s=time.monotonic(), now_ns=boottime_ns(), cancellable=cancellable
+            )
         except ServingError as error:
             self._count("refused", error.code)
             raise

@@ -12,6 +12,10 @@ from typing import Any, Literal
 DType = Literal["STRING", "BOOL", "FP32", "UINT32"]
 
 
+# Made once: json.dumps with options makes an encoder at every call.
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
     """One tensor of a model: name, Triton dtype without its ``TYPE_`` prefix, dims."""
@@ -141,8 +145,7 @@ class EngineRequest:
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, ASCII."""
-        body = dataclasses.asdict(self)
-        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return _canonical(vars(self))
 
     @classmethod
     def from_json(cls, text: str) -> EngineRequest:
@@ -153,12 +156,15 @@ class EngineRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """The gate's answer to an allowed request: the four outputs of ``lora_gate``."""
+    """The gate's answer to an allowed request: the four outputs of ``lora_gate``.
+
+    ``cancel_ticket`` is empty where nobody asked for it.
+    """
 
     prompt: str
     request: str
     ticket: str
-    cancel_ticket: str
+    cancel_ticket: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

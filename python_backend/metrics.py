@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 
 #: Updates that wait to be written, at most; beyond, they are dropped and counted.
 MAX_WAITING = 10_000
+#: How often what waits is written, seconds. Not at once: each write is a call into Triton, and
+#: would take turns with the request that it is about.
+WRITE_EVERY_S = 0.05
 _STOP_S = 10.0
 
 
@@ -77,7 +80,8 @@ class Metrics:
         self._backend, self._constant = backend, dict(constant)
         self._makers: dict[str, MakeSeries] = {}
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Write] = {}
-        self._queue: queue.SimpleQueue[Sequence[Update] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Update]] = queue.SimpleQueue()
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._logged: set[str] = set()
         self.failures = 0
@@ -117,8 +121,13 @@ class Metrics:
         self._queue.put(updates)
 
     def _run(self) -> None:
-        while (updates := self._queue.get()) is not None:
-            for update in updates:
+        while not self._stopped.wait(WRITE_EVERY_S):
+            self._write_waiting()
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        while not self._queue.empty():
+            for update in self._queue.get():
                 try:
                     if update.name in self._makers:
                         write = self._write_of(update)
@@ -146,5 +155,5 @@ class Metrics:
         """Writes what is queued, then ends the thread. Callable more than once."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._queue.put(None)
+            self._stopped.set()
             thread.join(timeout=_STOP_S)

@@ -5,35 +5,46 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
 from python_backend.errors import InvalidArgument
 from python_backend.messages import RETURN_SWITCHES, RawRequest
 from python_backend.service import Call
 
 
-def _text(request: Any, name: str) -> bytes | None:
-    tensor = pb_utils.get_input_tensor_by_name(request, name)
-    if tensor is None:
-        return None
-    value = _one(tensor.as_numpy(), name)
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+class _Inputs:
+    """The inputs that came with a request: looked up once, most of them are not there."""
 
+    def __init__(self, request: Any) -> None:
+        self._sent = {tensor.name(): tensor for tensor in request.inputs()}
 
-def _flag(request: Any, name: str) -> bool | None:
-    tensor = pb_utils.get_input_tensor_by_name(request, name)
-    return None if tensor is None else bool(_one(tensor.as_numpy(), name))
+    def text(self, name: str) -> bytes | None:
+        """The one element of a STRING input; None if it was not sent. Raises InvalidArgument."""
+        if (tensor := self._sent.get(name)) is None:
+            return None
+        value = _one(tensor.as_numpy(), name)
+        return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+
+    def flag(self, name: str) -> bool | None:
+        """The one element of a BOOL input; None if it was not sent. Raises InvalidArgument."""
+        tensor = self._sent.get(name)
+        return None if tensor is None else bool(_one(tensor.as_numpy(), name))
 
 
 def _one(values: Any, name: str) -> Any:
     if values.size != 1:
         raise InvalidArgument(name, f"exactly one element is expected, not {values.size}")
-    return values.reshape(-1)[0]
+    return values.item()
+
+
+def wants(request: Any, output: str) -> bool:
+    """Whether the caller asked for this output; Triton names all where the caller named none."""
+    return output in request.requested_output_names()
 
 
 def _parameters(request: Any) -> dict[str, Any]:
+    if not (text := request.parameters()):
+        return {}
     try:
-        parameters = json.loads(request.parameters() or "{}")
+        parameters = json.loads(text)
     except (ValueError, RecursionError):
         raise InvalidArgument("parameters", "not readable as JSON") from None
     return dict(parameters)
@@ -46,7 +57,8 @@ def read_raw(request: Any, *, can_stream: bool) -> RawRequest:
         InvalidArgument: a tensor has another number of elements than one, or is not readable.
     """
     parameters, timeout_us = _parameters(request), int(request.timeout())
-    if (forwarded := _text(request, "forwarded")) is not None:
+    inputs = _Inputs(request)
+    if (forwarded := inputs.text("forwarded")) is not None:
         try:
             body = json.loads(forwarded)
             parameters, timeout_us = body["parameters"], int(body["timeout_us"])
@@ -56,16 +68,16 @@ def read_raw(request: Any, *, can_stream: bool) -> RawRequest:
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise InvalidArgument("forwarded", "not readable") from None
     return RawRequest(
-        text_input=_text(request, "text_input"),
-        messages=_text(request, "messages"),
-        lora_id=_text(request, "lora_id"),
-        fusion=_text(request, "fusion"),
-        credential=_text(request, "credential"),
-        stream=_flag(request, "stream"),
-        sampling_parameters=_text(request, "sampling_parameters"),
-        exclude_input_in_output=_flag(request, "exclude_input_in_output"),
+        text_input=inputs.text("text_input"),
+        messages=inputs.text("messages"),
+        lora_id=inputs.text("lora_id"),
+        fusion=inputs.text("fusion"),
+        credential=inputs.text("credential"),
+        stream=inputs.flag("stream"),
+        sampling_parameters=inputs.text("sampling_parameters"),
+        exclude_input_in_output=inputs.flag("exclude_input_in_output"),
         returns=frozenset(
-            output for switch, output in RETURN_SWITCHES.items() if _flag(request, switch)
+            [output for switch, output in RETURN_SWITCHES.items() if inputs.flag(switch)]
         ),
         parameters=parameters,
         timeout_us=timeout_us,
@@ -79,7 +91,7 @@ def read_command(request: Any) -> bytes:
     Raises:
         InvalidArgument: it is not exactly one.
     """
-    return _text(request, "command") or b""
+    return _Inputs(request).text("command") or b""
 
 
 def read_call(request: Any) -> Call:
@@ -87,23 +99,24 @@ def read_call(request: Any) -> Call:
 
     A tensor that cannot be read counts as empty, and no ticket fits an empty one.
     """
+    inputs = _Inputs(request)
     return Call(
-        prompt=_text_or_empty(request, "prompt"),
-        request=_text_or_empty(request, "request"),
-        ticket=_text_or_empty(request, "ticket").decode("ascii", "replace"),
-        early_accept=_early_accept(request),
+        prompt=_text_or_empty(inputs, "prompt"),
+        request=_text_or_empty(inputs, "request"),
+        ticket=_text_or_empty(inputs, "ticket").decode("ascii", "replace"),
+        early_accept=_early_accept(inputs),
     )
 
 
-def _text_or_empty(request: Any, name: str) -> bytes:
+def _text_or_empty(inputs: _Inputs, name: str) -> bytes:
     try:
-        return _text(request, name) or b""
+        return inputs.text(name) or b""
     except InvalidArgument:
         return b""
 
 
-def _early_accept(request: Any) -> bool:
+def _early_accept(inputs: _Inputs) -> bool:
     try:
-        return bool(_flag(request, "early_accept"))
+        return bool(inputs.flag("early_accept"))
     except InvalidArgument:
         return False

@@ -14,12 +14,13 @@ from python_backend.messages import Answer, Decision
 
 def tensor(name: str, values: Iterable[Any], dtype: Any) -> Any:
     """A one-dimensional Triton tensor."""
-    return pb_utils.Tensor(name, np.array(list(values), dtype=dtype))
+    return pb_utils.Tensor(name, np.array([*values], dtype=dtype))
 
 
 def string(name: str, *values: str) -> Any:
     """A STRING tensor of ``values``, in UTF-8."""
-    return tensor(name, (value.encode("utf-8", "replace") for value in values), np.object_)
+    encoded = [value.encode("utf-8", "replace") for value in values]
+    return pb_utils.Tensor(name, np.array(encoded, dtype=np.object_))
 
 
 def error_response(error: ServingError) -> Any:
@@ -35,11 +36,14 @@ def door_error(error: ServingError) -> Any:
 
 
 def decision_response(decision: Decision) -> Any:
-    """The gate's outputs."""
+    """The gate's outputs; a cancel ticket only if there is one."""
     tensors = [
-        string(name, getattr(decision, name))
-        for name in ("prompt", "request", "ticket", "cancel_ticket")
+        string("prompt", decision.prompt),
+        string("request", decision.request),
+        string("ticket", decision.ticket),
     ]
+    if decision.cancel_ticket:
+        tensors.append(string("cancel_ticket", decision.cancel_ticket))
     return pb_utils.InferenceResponse(output_tensors=tensors)
 
 

@@ -37,7 +37,10 @@ class TritonPythonModel:
 
     def _decide(self, request: Any) -> Any:
         try:
-            decision = self._server.decide(lambda: reading.read_raw(request, can_stream=True))
+            decision = self._server.decide(
+                lambda: reading.read_raw(request, can_stream=True),
+                cancellable=reading.wants(request, "cancel_ticket"),
+            )
             return writing.decision_response(decision)
         except ServingError as error:
             return writing.error_response(error)

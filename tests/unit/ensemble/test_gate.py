@@ -93,6 +93,12 @@ def test_a_decision_whole(gate: Gate) -> None:
     assert generate_ticket(decide(gate, raw)).uid != ticket.uid
 
 
+def test_a_cancel_ticket_that_nobody_asked_for_is_not_made(gate: Gate) -> None:
+    decision = gate.decide(FIN, now_s=100.0, now_ns=NOW_NS, cancellable=False)
+    assert decision.cancel_ticket == ""
+    assert generate_ticket(decision).principal == "fin-app"
+
+
 def test_base(gate: Gate) -> None:
     decision = decide(gate, RawRequest(credential=b"svc-key", text_input=b" "))
     assert decision.prompt == " "

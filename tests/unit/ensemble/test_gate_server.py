@@ -46,7 +46,8 @@ def lines(config: Path) -> list[dict[str, Any]]:
 
 def test_a_gates_life_is_audited(config: Path, policy_path: Path) -> None:
     server = GateServer(load(config), BOOT_ID, "lora_gate")
-    decision = server.decide(lambda: FIN)
+    decision = server.decide(lambda: FIN, cancellable=False)
+    assert decision.ticket and not decision.cancel_ticket
 
     def unreadable() -> RawRequest:
         raise InvalidArgument("parameters", "not readable as JSON")

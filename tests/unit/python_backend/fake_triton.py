@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,15 +65,28 @@ class Sender:
 
 
 class Request:
-    """A request with ``tensors`` given as Python lists."""
+    """A request with ``tensors`` given as Python lists, for the outputs ``wanted``."""
 
-    def __init__(self, *, parameters: str = "", timeout_us: int = 0, **tensors: list[Any]) -> None:
-        self._parameters, self._timeout_us = parameters, timeout_us
+    def __init__(
+        self,
+        *,
+        parameters: str = "",
+        timeout_us: int = 0,
+        wanted: Sequence[str] = (),
+        **tensors: list[Any],
+    ) -> None:
+        self._parameters, self._timeout_us, self._wanted = parameters, timeout_us, wanted
         self.sender = Sender()
-        self.inputs = {
-            name: Tensor(name, np.array(values, dtype=object if _is_text(values) else np.bool_))
+        self._inputs = [
+            Tensor(name, np.array(values, dtype=object if _is_text(values) else np.bool_))
             for name, values in tensors.items()
-        }
+        ]
+
+    def inputs(self) -> list[Tensor]:
+        return self._inputs
+
+    def requested_output_names(self) -> list[str]:
+        return list(self._wanted)
 
     def parameters(self) -> str:
         return self._parameters
@@ -93,7 +107,7 @@ def _is_text(values: Any) -> bool:
 
 
 def _input(request: Request, name: str) -> Tensor | None:
-    return request.inputs.get(name)
+    return next((t for t in request.inputs() if t.name() == name), None)
 
 
 def _output(response: InferenceResponse, name: str) -> Tensor | None:

@@ -15,14 +15,12 @@ from python_backend.messages import GENERATION_OUTPUTS, Answer, Decision, RawReq
 from tests.unit.python_backend import fake_triton
 from tests.unit.python_backend.fake_triton import (
     FINAL,
-    InferenceRequest,
-    InferenceResponse,
     Request,
 )
 
 fake_triton.install()
 
-from python_backend.wire import bls, reading, sending, writing  # noqa: E402
+from python_backend.wire import reading, sending, writing  # noqa: E402
 
 NUMPY = {"STRING": np.object_, "FP32": np.float32, "UINT32": np.uint32, "BOOL": np.bool_}
 ANSWER = Answer(
@@ -234,64 +232,13 @@ def test_a_response_that_cannot_be_sent_stops_no_other(
     assert "could not be sent" in caplog.text
 
 
-@pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the models behind a door answer; the calls to them are in ``InferenceRequest.calls``."""
-    answers: dict[str, Any] = {}
-    monkeypatch.setattr(InferenceRequest, "answers", answers)
-    monkeypatch.setattr(InferenceRequest, "calls", [])
-    return answers
+@pytest.mark.parametrize("cancel_ticket", ["", "cancel"])
+def test_a_cancel_ticket_is_sent_where_there_is_one(cancel_ticket: str) -> None:
+    response = writing.decision_response(Decision("p", "{}", "ticket", cancel_ticket))
+    names = [tensor.name() for tensor in response.output_tensors()]
+    assert names == ["prompt", "request", "ticket", *["cancel_ticket"] * bool(cancel_ticket)]
 
 
-def test_a_door_asks_the_gate(models: dict[str, Any]) -> None:
-    decision = Decision("día", "{}", "ticket", "cancel")
-    models["lora_gate"] = writing.decision_response(decision)
-    request = Request(parameters='{"temperature": 0.5}', timeout_us=8, text_input=[b"\xff"])
-    assert bls.TritonBackend(can_stream=False).decide(request) == decision
-    (call,) = InferenceRequest.calls
-    assert sorted(call.inputs) == ["forwarded", "text_input"]
-    assert list(call.inputs["text_input"]) == [b"\xff"]
-    passed_on = raw(forwarded=list(call.inputs["forwarded"]))
-    assert passed_on == RawRequest(parameters={"temperature": 0.5}, timeout_us=8, can_stream=False)
-
-
-def test_a_gates_error_is_the_doors(models: dict[str, Any]) -> None:
-    models["lora_gate"] = writing.error_response(errors.Overloaded("full.", retry_after=2))
-    with pytest.raises(errors.Overloaded) as caught:
-        bls.TritonBackend(can_stream=True).decide(Request())
-    assert (caught.value.sentence, caught.value.retry_after) == ("full.", 2)
-
-
-def test_a_door_passes_pieces_on(models: dict[str, Any]) -> None:
-    def response(final: bool) -> Any:
-        found = writing.answer_tensors(ANSWER, (), fill=False)
-        return InferenceResponse([*found, writing.tensor("final", [final], np.bool_)])
-
-    models["vllm_lora"] = [InferenceResponse([]), response(False), response(True)]
-    decision = Decision("p", "{}", "ticket", "cancel")
-    pieces = list(bls.TritonBackend(can_stream=True).generate(decision))
-    assert [piece.final for piece in pieces] == [False, True]
-    names = [t.name() for t in pieces[0].tensors]
-    assert names == ["text_output", "lora_served", "request_uid"]
-    (call,) = InferenceRequest.calls
-    assert {name: list(values) for name, values in call.inputs.items()} == {
-        "prompt": [b"p"],
-        "request": [b"{}"],
-        "ticket": [b"ticket"],
-        "early_accept": [True],
-    }
-
-
-def test_an_engines_error_is_the_doors(models: dict[str, Any]) -> None:
-    models["vllm_lora"] = [writing.error_response(errors.DeadlineExceeded("too late."))]
-    pieces = bls.TritonBackend(can_stream=True).generate(Decision("p", "{}", "t", "c"))
-    with pytest.raises(errors.DeadlineExceeded, match="too late"):
-        list(pieces)
-
-
-def test_a_cancel_carries_its_own_ticket(models: dict[str, Any]) -> None:
-    models["vllm_lora"] = [InferenceResponse([])]
-    bls.TritonBackend(can_stream=True).cancel(Decision("p", "{x}", "ticket", "cancel"))
-    (call,) = InferenceRequest.calls
-    found = {name: values[0] for name, values in call.inputs.items()}
-    assert (found["prompt"], found["request"], found["ticket"]) == (b"", b"{}", b"cancel")
+def test_what_a_caller_asks_for() -> None:
+    request = Request(wanted=["prompt", "ticket"])
+    assert reading.wants(request, "ticket") and not reading.wants(request, "cancel_ticket")
