@@ -152,17 +152,26 @@ class AdminServer:
 
     def __init__(self, config: Settings, boot_id: str, name: str) -> None:
         self._writer: Writer | None = open_writer(config.audit_dir, name, config.audit)
-        audit = GateAudit(self._writer, config.access.control)
+        self._audit = GateAudit(self._writer, config.access.control)
         try:
             policy = PolicySource(config.policy, on_error=log.error)
             key = runtime.ticket_key(config.run_dir)
-            self._gate = AdminGate(policy, key, boot_id, audit=audit)
+            self._gate = AdminGate(policy, key, boot_id, audit=self._audit)
         except BaseException:
             self.close()
             raise
 
-    def decide(self, raw: RawRequest, command: Callable[[], bytes]) -> Decision:
-        """See ``AdminGate.decide``."""
+    def decide(self, read: Callable[[], RawRequest], command: Callable[[], bytes]) -> Decision:
+        """The decision on the request that ``read`` reads (see ``AdminGate.decide``).
+
+        Raises:
+            ServingError: the refusal, of the reader or of the gate; both are audited.
+        """
+        try:
+            raw = read()
+        except ServingError as error:
+            self._audit.decided(RawRequest(), Trace(), error)
+            raise
         return self._gate.decide(raw, command, now_s=time.monotonic(), now_ns=boottime_ns())
 
     def close(self) -> None:

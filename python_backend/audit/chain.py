@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hmac
 import json
+import reprlib
 from typing import Any, Literal
 
 #: ``mac`` before the first line of a series of files.
@@ -44,8 +45,16 @@ def safe_text(value: object) -> str:
     if isinstance(value, bytes):
         text = value[: 4 * MAX_TEXT].decode("utf-8", "backslashreplace")
     else:
-        text = value if isinstance(value, str) else str(value)
+        text = value if isinstance(value, str) else _shown(value)
     return ascii(text[:MAX_TEXT])[1:-1][:MAX_TEXT]
+
+
+def _shown(value: object) -> str:
+    """A value that should have been text: its outline, since it may be large, deep or both."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # a number of thousands of digits, say
+        return f"<{type(value).__name__}>"
 
 
 def seal(record: dict[str, Any], previous: bytes, key: bytes) -> tuple[bytes, bytes]:

@@ -10,8 +10,8 @@ from python_backend.messages import Decision, RawRequest
 from python_backend.wire import reading, writing
 from python_backend.wire.bls import TritonBackend
 
-#: Decides on (the caller's request, what reads the command).
-Decide = Callable[[RawRequest, Callable[[], bytes]], Decision]
+#: Decides on (what reads the caller's request, what reads the command).
+Decide = Callable[[Callable[[], RawRequest], Callable[[], bytes]], Decision]
 
 
 class AdminBackend(TritonBackend):
@@ -23,8 +23,10 @@ class AdminBackend(TritonBackend):
 
     def decide(self, request: Any) -> Decision:
         """See ``Backend.decide``."""
-        raw = reading.read_raw(request, can_stream=False)
-        return self._decide(raw, lambda: reading.read_command(request))
+        return self._decide(
+            lambda: reading.read_raw(request, can_stream=False),
+            lambda: reading.read_command(request),
+        )
 
     def generate(self, decision: Decision) -> Iterator[Piece]:
         """See ``Backend.generate``: the engine's text as ``result``."""

@@ -8,10 +8,14 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ensemble.audit import GateAudit
+from ensemble.audit import GateAudit, record_of
 from ensemble.enforcement import Trace
+from python_backend.audit import chain
 from python_backend.errors import NotFound, Unauthenticated, Unavailable
+from python_backend.messages import RawRequest
 from python_backend.ticket import peek
 from tests.unit.ensemble.audit_house import FIN, Lines
 
@@ -88,6 +92,45 @@ def test_names_cannot_forge_lines(make_house: Any, name: bytes) -> None:
         line = house.decide(**changes)
         assert len(line["lora_id"]) <= 128
         assert line["lora_id"].isascii() and line["lora_id"].isprintable()
+
+
+def nested(levels: int) -> Any:
+    value: Any = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+HOSTILE = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(
+    lora_id=st.none() | st.binary(),
+    prompt=st.none() | st.binary(),
+    parameters=st.dictionaries(
+        st.sampled_from(["lora_id", "Lora_Name", "x-lora-id", "x-api-key"]) | st.text(), HOSTILE
+    ),
+)
+def test_every_request_can_be_written_down(
+    lora_id: bytes | None, prompt: bytes | None, parameters: dict[str, Any]
+) -> None:
+    is_written(RawRequest(text_input=prompt, lora_id=lora_id, parameters=parameters))
+
+
+@pytest.mark.parametrize("value", [nested(100_000), 10**5000, [10**5000]], ids=["deep", "n", "[n]"])
+def test_so_can_what_python_cannot_show(value: Any) -> None:
+    is_written(RawRequest(parameters={"lora_id": value}))
+
+
+def is_written(raw: RawRequest) -> None:
+    line = record_of(raw, Trace(), NotFound(), "strict")
+    sealed, _ = chain.seal(line, chain.GENESIS, bytes(32))
+    assert sealed.count(b"\n") == 1 and sealed.endswith(b"\n")
+    assert chain.unseal(sealed[:-1], chain.GENESIS, bytes(32)).record == line
+    assert len(line["lora_id"]) <= 128
 
 
 def test_strict_refuses_what_cannot_be_audited(make_house: Any) -> None:

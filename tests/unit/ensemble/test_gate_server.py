@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ensemble.admin import AdminServer
 from ensemble.gate import Gate
 from ensemble.gate_server import GateServer
 from python_backend import runtime, ticket
@@ -133,3 +134,16 @@ def test_an_audit_switched_off(config: Path) -> None:
         server.decide(lambda: RawRequest())
     server.close()
     assert not (config.parent / "state" / "audit").exists()
+
+
+def test_what_the_admin_door_cannot_read_is_audited_too(config: Path) -> None:
+    server = AdminServer(load(config), BOOT_ID, "lora_admin")
+
+    def unreadable() -> RawRequest:
+        raise InvalidArgument("credential", "exactly one element is expected, not 2")
+
+    with pytest.raises(InvalidArgument):
+        server.decide(unreadable, lambda: b"{}")
+    server.close()
+    _, line = lines(config)
+    assert (line["event"], line["allowed"], line["code"]) == ("decision", False, "invalid_argument")
