@@ -11,6 +11,7 @@ from ensemble.enforcement import Enforcement
 from ensemble.fusing import AUTO, Wish
 from ensemble.trained_gate import TrainedGate
 from python_backend.adapters import naming
+from python_backend.adapters.aliases import Chosen
 from python_backend.adapters.catalog import Entry, Snapshot
 from python_backend.adapters.naming import BASE
 from python_backend.errors import InvalidArgument
@@ -34,7 +35,7 @@ class Asker:
     principal: Principal
     policy: Policy
     snapshot: Snapshot
-    aliases: Mapping[str, str]
+    aliases: Chosen
     enforcement: Enforcement
     names: list[tuple[str, Any]]
     text: Callable[[], str]
@@ -43,6 +44,11 @@ class Asker:
         """Whether the adapter may be proposed: allowed, served, and ready."""
         allowed = self._off or self.policy.may_use(self.principal, lora_id)
         return allowed and self.enforcement.serves(lora_id) and self.entry(lora_id) is not None
+
+    def meant_by(self, name: str) -> str:
+        """What a name stands for; of an alias the first that may be proposed."""
+        targets = self.aliases.candidates(name) or (name,)
+        return next(filter(self.may_use, targets), targets[0])
 
     @property
     def may_use_base(self) -> bool:
@@ -125,7 +131,7 @@ class Modes:
         """The adapters that may have a weight: of the candidates, or of all with a learnt key."""
         if not candidates:
             return {name for name in known if asker.may_use(name)}
-        names = {asker.aliases.get(name) or name for name in candidates}
+        names = {asker.meant_by(name) for name in candidates}
         for name in names:
             if not asker.may_use(naming.check_lora_id(name, field=_CANDIDATES)):
                 raise asker.enforcement.refusal("not_allowed")

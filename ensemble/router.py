@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from ensemble import parameters
@@ -11,6 +11,7 @@ from ensemble.access import Policy, Principal
 from ensemble.enforcement import STRICT, Enforcement, Trace
 from ensemble.fusing import AUTO, FIELD, WEIGHTS, Wish
 from python_backend.adapters import naming
+from python_backend.adapters.aliases import Chosen
 from python_backend.adapters.catalog import Entry, Snapshot, State
 from python_backend.errors import AdapterFailed, InvalidArgument
 from python_backend.fusion import expression
@@ -32,7 +33,7 @@ def route(
     principal: Principal,
     policy: Policy,
     snapshot: Snapshot,
-    aliases: Mapping[str, str],
+    aliases: Chosen,
     enforcement: Enforcement = STRICT,
     trace: Trace | None = None,
     wish: Wish = _NO_WISH,
@@ -164,7 +165,7 @@ def _resolve(
     *,
     principal: Principal,
     policy: Policy,
-    aliases: Mapping[str, str],
+    aliases: Chosen,
     enforcement: Enforcement,
 ) -> str:
     """The lora_id (or ``base``) that a name stands for."""
@@ -173,9 +174,12 @@ def _resolve(
     name = value
     if name == naming.BASE:
         return name
-    target = aliases.get(name)
+    targets = aliases.candidates(name)
+    for target in targets:
+        if policy.may_use(principal, target):
+            return target
+    if targets and not enforcement.strict:
+        return targets[0]
     # An alias to something that the caller may not use is as malformed as a name that is no
     # alias: a "not found" here would tell that the alias exists.
-    if target is not None and (policy.may_use(principal, target) or not enforcement.strict):
-        return target
     return naming.check_lora_id(name, field=field)

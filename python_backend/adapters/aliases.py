@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -65,7 +65,7 @@ def check_alias(alias: str, route: Route) -> None:
         raise ValueError(f"{alias!r} is itself a lora_id; an alias must not look like one")
 
 
-class Chosen(Mapping[str, str]):
+class Chosen:
     """Aliases as one request sees them: each stands for one lora_id.
 
     By the request's uid and not by who calls: a department has few principals, and a share of
@@ -75,11 +75,13 @@ class Chosen(Mapping[str, str]):
     def __init__(self, routes: Mapping[str, Route], uid: str) -> None:
         self._routes, self._uid = routes, uid
 
-    def __getitem__(self, alias: str) -> str:
-        return self._routes[alias].choose(self._uid)
+    def candidates(self, alias: str) -> tuple[str, ...]:
+        """The lora_ids that the alias stands for, best first; none if there is no such alias.
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._routes)
-
-    def __len__(self) -> int:
-        return len(self._routes)
+        Behind a canary comes what it is tried against: who may not use it is no part of the trial.
+        """
+        route = self._routes.get(alias)
+        if route is None:
+            return ()
+        chosen = route.choose(self._uid)
+        return (chosen,) if chosen == route.to else (chosen, route.to)

@@ -15,13 +15,14 @@ from ensemble.enforcement import Enforcement, Trace
 from ensemble.fusing import Wish
 from ensemble.gate import Gate
 from ensemble.router import route
+from python_backend.adapters.aliases import Chosen, Route
 from python_backend.adapters.catalog import Snapshot
 from python_backend.errors import AdapterFailed, InvalidArgument, NotFound
 from python_backend.fusion_settings import FusionSettings
 from python_backend.messages import EngineRequest, RawRequest
 from python_backend.ticket import Part, peek
 
-ALIASES = {"risk": "fin_risk_v1", "chat": "svc_chat_v1"}
+ALIASES = {"risk": Route(to="fin_risk_v1"), "chat": Route(to="svc_chat_v1")}
 SETTINGS = FusionSettings()
 FIN, SVC, OPS = 0, 1, 2
 
@@ -49,7 +50,7 @@ def go(policy: Policy, snapshot: Snapshot) -> Any:
             principal=policy.principals[who],
             policy=policy,
             snapshot=snapshot,
-            aliases=ALIASES,
+            aliases=Chosen(ALIASES, "u"),
             trace=trace,
             wish=fusing.read(body, SETTINGS),
             **options,

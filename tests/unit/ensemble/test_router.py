@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from ensemble.access import Policy
+from ensemble.access import Department, Policy
+from ensemble.enforcement import Enforcement, Trace
 from ensemble.router import route
-from python_backend.adapters.catalog import Snapshot
+from python_backend.access_settings import Control
+from python_backend.adapters.aliases import Chosen, Route
+from python_backend.adapters.catalog import Entry, Snapshot, State
 from python_backend.errors import AdapterFailed, InvalidArgument, NotFound, ServingError
 from python_backend.messages import RawRequest
 from python_backend.ticket import Part
@@ -26,7 +29,7 @@ def go(policy: Policy, snapshot: Snapshot) -> Any:
             principal=policy.principals[who],
             policy=policy,
             snapshot=snapshot,
-            aliases=ALIASES,
+            aliases=Chosen({name: Route(to=to) for name, to in ALIASES.items()}, "u"),
         )
 
     return call
@@ -143,3 +146,42 @@ def test_names_that_are_no_strings(go: Any, value: Any) -> None:
     for field in ("lora_id", "lora_name", "x-lora-id"):
         got = message(go, **{field: value})
         assert got == f"invalid_argument: {field}: must be a string."
+
+
+@pytest.mark.parametrize(
+    ("globs", "control", "resolved"),
+    [
+        (["fin_risk_*"], "strict", "fin_risk_v1"),
+        (["fin_*"], "strict", "fin_new_v1"),
+        ([], "permissive", "fin_new_v1"),
+        ([], "strict", ""),
+    ],
+)
+def test_a_canary_is_for_those_who_may_use_it(
+    policy: Policy, snapshot: Snapshot, globs: list[str], control: Control, resolved: str
+) -> None:
+    departments = {"fin": Department(adapters=tuple(globs)), "svc": Department()}
+    departments |= {name: Department() for name in policy.departments if name not in departments}
+    narrow = Policy(version=1, departments=departments, principals=policy.principals)
+    snapshot.entries["fin_new_v1"] = Entry("fin_new_v1", State.READY, "e" * 64)
+    trace = Trace()
+    routes = {"risk": Route(to="fin_risk_v1", canary="fin_new_v1", share=1.0)}
+
+    def call() -> tuple[Part, ...]:
+        return route(
+            RawRequest(lora_id=b"risk"),
+            None,
+            principal=narrow.principals[0],
+            policy=narrow,
+            snapshot=snapshot,
+            aliases=Chosen(routes, "u"),
+            enforcement=Enforcement(control),
+            trace=trace,
+        )
+
+    if resolved:
+        assert [part.lora_id for part in call()] == [resolved]
+    else:
+        with pytest.raises(InvalidArgument, match="not a lora_id"):
+            call()
+    assert trace.resolved == resolved

@@ -60,6 +60,7 @@ def test_names_of_aliases() -> None:
 
 def test_one_request_sees_one_target() -> None:
     routes = {"risk": Route(to="fin_risk_v2", canary="fin_risk_v3", share=0.5)}
-    seen = Chosen(routes, UIDS[0])
-    assert seen["risk"] == routes["risk"].choose(UIDS[0])
-    assert (seen.get("none"), list(seen), len(seen)) == (None, ["risk"], 1)
+    found = {uid: Chosen(routes, uid).candidates("risk") for uid in UIDS}
+    assert all(targets[0] == routes["risk"].choose(uid) for uid, targets in found.items())
+    assert set(found.values()) == {("fin_risk_v2",), ("fin_risk_v3", "fin_risk_v2")}
+    assert Chosen(routes, UIDS[0]).candidates("none") == ()
