@@ -178,13 +178,23 @@ class Door:
         if call.ended:
             return
         department = tickets.peek(call.decision.ticket).department
-        self._in_flight.enter(department)
         try:
-            if self._stopped.is_set():
-                raise Cancelled("the request was cancelled.")
+            self._enter(department)
+        except ServingError as error:
+            # The gate has audited its decision: the engine, told of the end, audits that. On this
+            # thread, so that a flood of refusals cannot pile up cancels.
+            call.fail(error)
+            self._send_cancel(call.decision)
+            return
+        try:
             self._pass_on(call, call.decision)
         finally:
             self._in_flight.leave(department)
+
+    def _enter(self, department: str) -> None:
+        if self._stopped.is_set():
+            raise Cancelled("the request was cancelled.")
+        self._in_flight.enter(department)
 
     def _pass_on(self, call: _Call, decision: Decision) -> None:
         for piece in self._backend.generate(decision):

@@ -18,7 +18,7 @@ class HealthCheck:
 
     Args:
         enabled: the model's parameter; without it every request goes on to the engine.
-        unload: called once, at the first request that finds the engine dead.
+        unload: called once, behind the answer to the first request that finds the engine dead.
     """
 
     def __init__(self, enabled: bool, unload: Callable[[], None]) -> None:
@@ -26,15 +26,22 @@ class HealthCheck:
         self._lock = threading.Lock()
         self._dead = False
 
-    def check(self, alive: bool, refuse: Callable[[Unavailable], None]) -> bool:
-        """Whether a request may go on; if not, ``refuse`` has been called with the answer."""
+    def refusal(self, alive: bool) -> Unavailable | None:
+        """What a request is answered with; None where it may go on.
+
+        Once it is answered, and not before, call ``found_dead``: what is unloaded can no longer
+        answer.
+        """
         if not self._enabled or (alive and not self._dead):
-            return True
-        # The answer first: what is unloaded can no longer give one.
-        refuse(Unavailable("the engine has stopped.", retry_after=_RETRY_S))
+            return None
+        return Unavailable("the engine has stopped.", retry_after=_RETRY_S)
+
+    def found_dead(self) -> None:
+        """Has the model unloaded, the first time."""
+        if not self._enabled:
+            return
         with self._lock:
             first, self._dead = not self._dead, True
         if first:
             log.error("[vllm] Engine is not healthy and model will be unloaded")
             self._unload()
-        return False

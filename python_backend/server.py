@@ -239,7 +239,7 @@ class EngineServer:
     def _died(self) -> None:
         catalog.withdraw(self._settings.run_dir)
         # In explicit mode readiness turns false with it.
-        self._health.check(False, lambda _: None)
+        self._health.found_dead()
 
     def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -254,12 +254,12 @@ class EngineServer:
 
     def submit(self, call: Call, responder: Responder) -> None:
         """Starts answering a call; returns at once."""
-        service, engine = self._service, self._engine
-        if service is None or engine is None:
+        if (service := self._service) is None or (engine := self._engine) is None:
             raise RuntimeError("submit before start")
-        if not self._health.check(engine.alive, responder.fail):
-            return
-        asyncio.run_coroutine_threadsafe(service.handle(call, responder), self._loop)
+        work = service.handle(call, responder, refusal := self._health.refusal(engine.alive))
+        handled = asyncio.run_coroutine_threadsafe(work, self._loop)
+        if refusal:
+            handled.add_done_callback(lambda _: self._health.found_dead())
 
     def stop(self) -> None:
         """Cancels what is under way, ends the engine and its processes. Callable more than once."""

@@ -109,12 +109,16 @@ class GenerateService:
         """Requests under way."""
         return len(self._running)
 
-    async def handle(self, call: Call, responder: Responder) -> None:
-        """Answers one call. Never raises."""
+    async def handle(
+        self, call: Call, responder: Responder, refusal: ServingError | None = None
+    ) -> None:
+        """Answers one call, with ``refusal`` if there is one. Never raises."""
         tally = Tally(responder, self._clock_ns)
         responder = Once(tally)
         try:
             ticket = tally.ticket = self._check(call)
+            if refusal:
+                raise refusal
             if ticket.operation == "cancel":
                 self._cancel(ticket.uid)
                 responder.done()

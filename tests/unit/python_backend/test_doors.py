@@ -99,6 +99,8 @@ def test_a_cap_per_department() -> None:
     third = house.call(at_once())
     assert third.code() == "overloaded"
     assert third.error is not None and third.error.retry_after == 1
+    # What the gate has allowed has to end at the engine, where its end is audited.
+    until(lambda: house.backend.cancelled == {"uid2"})
     assert house.call(at_once(department="svc")).code() == ""
     for request in requests:
         request.go.set()
@@ -171,6 +173,7 @@ def test_stop_cancels_and_waits() -> None:
     timer.start()
     house.door.stop()
     assert [caller.code() for caller in (*callers, late)] == ["cancelled"] * 4
+    assert house.backend.cancelled == {"uid0", "uid1", "uid2", "uid3"}
     assert len(house.backend.started) == 3
     assert house.call(at_once()).code() == "unavailable"
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from python_backend.engine.fake import FakeEngine
-from python_backend.errors import Unavailable
 from python_backend.health import HealthCheck
 from python_backend.metrics import Family, MakeSeries, MetricsOff
 from python_backend.model_options import ModelOptions
 from python_backend.server import EngineServer
+from python_backend.service import Call
 from python_backend.settings import Settings
 
 
@@ -27,10 +29,13 @@ class Watched:
         self._check = HealthCheck(enabled, lambda: self.happened.append("unload"))
 
     def ask(self) -> bool:
-        return self._check.check(self.engine.alive, self._refuse)
-
-    def _refuse(self, error: Unavailable) -> None:
-        self.happened.append(error.message)
+        """Whether a request may go on, as the engine model asks."""
+        refusal = self._check.refusal(self.engine.alive)
+        if refusal is None:
+            return True
+        self.happened.append(refusal.message)
+        self._check.found_dead()
+        return False
 
 
 REFUSED = "unavailable: the engine has stopped. retry_after=30"
@@ -54,6 +59,7 @@ def test_without_the_parameter_nothing_is_checked() -> None:
     watched = Watched(enabled=False)
     watched.engine.die()
     assert watched.ask()
+    watched._check.found_dead()
     assert watched.happened == []
 
 
@@ -99,6 +105,37 @@ def test_metrics_are_wanted_by_parameter_and_engine_argument(
     options = ModelOptions("m", "1", report_metrics=report)
     server = EngineServer(settings, tmp_path, options, Nowhere(), unload=lambda: None)
     assert server._new_metrics(arguments).wanted is wanted
+
+
+def test_a_call_to_a_dead_engine_is_answered_before_the_model_is_unloaded(tmp_path: Path) -> None:
+    settings = Settings.model_validate(
+        {"adapters": {"root": tmp_path}, "policy": tmp_path / "p", "state_dir": tmp_path}
+    )
+    happened: list[str] = []
+    unloaded = threading.Event()
+
+    def unload() -> None:
+        happened.append("unload")
+        unloaded.set()
+
+    class Service:
+        async def handle(self, call: Any, responder: Any, refusal: Any) -> None:
+            happened.append("living" if refusal is None else refusal.message)
+
+    options = ModelOptions("m", "1", health_check=True)
+    server = EngineServer(settings, tmp_path, options, Nowhere(), unload)
+    engine = FakeEngine()
+    asyncio.run(engine.start())
+    server._engine, server._service = engine, cast(Any, Service())
+    server._thread.start()
+    call, nobody = Call(b"", b"", ""), cast(Any, None)
+    server.submit(call, nobody)
+    engine.die()
+    server.submit(call, nobody)
+    assert unloaded.wait(10)
+    server._loop.call_soon_threadsafe(server._loop.stop)
+    server._thread.join(10)
+    assert happened == ["living", REFUSED, "unload"]
 
 
 class Nowhere:

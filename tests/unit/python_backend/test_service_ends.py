@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 
@@ -10,7 +11,7 @@ import pytest
 
 from python_backend import errors
 from python_backend.completion import Completion
-from tests.unit.python_backend.service_house import PROMPT, House, run, until
+from tests.unit.python_backend.service_house import PROMPT, House, Recorder, run, until
 
 
 def test_cancel_while_running() -> None:
@@ -50,6 +51,28 @@ def test_cancel_that_overtakes_its_request() -> None:
         assert (await house.handle(house.cancel(signed))).events == ["done"]
         assert (await house.handle(call)).error.code == "cancelled"
         assert house.engine.jobs == []
+
+    run(test)
+
+
+def test_a_call_that_the_health_check_refuses_has_its_end_too() -> None:
+    async def test(house: House) -> None:
+        sink = house.service._sink = Notes()
+        call, signed = house.call()
+        recorder = Recorder()
+        await house.service.handle(call, recorder, errors.Unavailable("the engine has stopped."))
+        assert recorder.error.sentence == "the engine has stopped."
+        (end,) = sink.completions
+        assert (end.event, end.outcome) == ("completion", "unavailable")
+        assert end.ticket == signed
+        # Whoever has no ticket hears nothing of the engine.
+        stranger = Recorder()
+        await house.service.handle(
+            dataclasses.replace(call, ticket="x"),
+            stranger,
+            errors.Unavailable("the engine has stopped."),
+        )
+        assert stranger.error.code == "unauthenticated"
 
     run(test)
 
