@@ -114,10 +114,10 @@ class AuditSink:
             try:
                 self._writer.write(self._record_of(completion))
             except AuditError as error:
+                first, self._broken = not self._broken, True
                 self.lost += 1
-                if not self._broken:
+                if first:
                     log.error("the audit cannot be written: %s", error)
-                self._broken = True
             except Exception:
                 self.lost += 1
                 log.exception("a line of the audit could not be made")

@@ -116,10 +116,15 @@ def test_a_stream_sends_deltas_without_the_prompt(
         return_finish_reason=True,
         **fields,
     )
-    assert [reply.text for reply in stream.replies] == [" Paris", ".", "\n", "\n"]
-    assert [reply.outputs["num_output_tokens"] for reply in stream.replies] == [[1]] * 4
+    # A response a step; vLLM makes one of two where it is called late.
+    counts = [reply.outputs["num_output_tokens"][0] for reply in stream.replies]
+    assert sum(counts) == 4 and len(counts) > 1
+    tokens = iter([" Paris", ".", "\n", "\n"])
+    assert [reply.text for reply in stream.replies] == [
+        "".join(next(tokens) for _ in range(count)) for count in counts
+    ]
     reasons = [reply.outputs["finish_reason"] for reply in stream.replies]
-    assert reasons == [["None"], ["None"], ["None"], ["length"]]
+    assert reasons == [["None"]] * (len(counts) - 1) + [["length"]]
     assert stream.finals == 1
 
 

@@ -101,8 +101,9 @@ def test_the_next_start_leaves_no_mixture_behind(tmp_path: Path) -> None:
 
     async def second(house: House) -> None:
         await until(lambda: not left[0].exists())
-        staged = {path.name for path in house.settings.staged_dir.iterdir()}
-        assert staged == set(house.keeper.offered().values())
+        staged = house.settings.staged_dir
+        offered = house.keeper.offered
+        await until(lambda: {path.name for path in staged.iterdir()} == set(offered().values()))
 
     run(tmp_path, first)
     assert left[0].exists()
