@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable
 
@@ -22,6 +23,9 @@ from python_backend.settings import Settings
 from python_backend.ticket import boottime_ns
 
 log = logging.getLogger(__name__)
+
+#: How often the policy file is looked at when nobody asks anything, seconds.
+_LOOK_EVERY_S = 0.5
 
 
 class GateServer:
@@ -46,6 +50,8 @@ class GateServer:
         if config.access.control != "strict":
             log.warning("access control is %s: the policy refuses nobody", config.access.control)
         self._policy_path = config.policy
+        self._closing = threading.Event()
+        self._follower = threading.Thread(target=self._follow, name="policy", daemon=True)
         self._audit.event("start", control=config.access.control)
         try:
             policy = self._policy = PolicySource(
@@ -57,6 +63,17 @@ class GateServer:
         except BaseException:
             self.close()
             raise
+        self._follower.start()
+
+    def _follow(self) -> None:
+        """A policy that broke is told of also while no request comes."""
+        shown = False
+        while not self._closing.wait(_LOOK_EVERY_S):
+            self._policy.current(time.monotonic())
+            broken = self._policy.error is not None
+            if broken != shown:
+                shown = broken
+                self._metrics.put([Update(lora_metrics.POLICY_ERROR, (float(broken),))])
 
     def _policy_error(self, text: str) -> None:
         log.error("the policy stays as it was: %s", text)
@@ -94,16 +111,13 @@ class GateServer:
     def _count(self, decision: str, reason: str) -> None:
         """``reason`` is an error code: a name that somebody asked for is never a label."""
         labels = (("decision", decision), ("reason", reason))
-        broken = float(self._policy.error is not None)
-        self._metrics.put(
-            [
-                Update(lora_metrics.GATE_DECISIONS, (1,), labels),
-                Update(lora_metrics.POLICY_ERROR, (broken,)),
-            ]
-        )
+        self._metrics.put([Update(lora_metrics.GATE_DECISIONS, (1,), labels)])
 
     def close(self) -> None:
-        """Ends metrics and audit file. Callable more than once."""
+        """Ends metrics, audit file and the watch over the policy. Callable more than once."""
+        self._closing.set()
+        if self._follower.is_alive():
+            self._follower.join()
         self._metrics.stop()
         if self._writer is not None:
             self._writer.close()
