@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc  # type: ignore[import-untyped]
 import pytest
 
 from tests.server.client import Client
@@ -105,3 +106,15 @@ class TestFinalFlags:
         bad = got.pop("3")
         assert bad.error is not None and bad.error.code == "not_found"
         assert [stream.text.split() for stream in got.values()] == [["omega"] * 4] * 9
+
+    def test_with_a_status_the_first_error_ends_the_stream(
+        self, server: Server, client: Client
+    ) -> None:
+        """C48: what a caller asks Triton for with ``triton_grpc_error``."""
+        sent = {"text_input": "Hi", "credential": server.keys["admin"], "lora_id": "mark_w0999_v1"}
+        with pytest.raises(grpc.RpcError) as refused:
+            client.streams_grpc(
+                [grpc_request("lora_stream", sent)], headers={"triton_grpc_error": "true"}
+            )
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+        assert refused.value.details().startswith("not_found: ")

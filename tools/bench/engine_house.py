@@ -94,6 +94,12 @@ class EngineHouse:
         self._versions = Versions()
         self._uids = itertools.count()
         self._digests: dict[int, str] = {}
+        self._admissions: list[Admission] = []
+        engine.on_step = self._stepped
+
+    def _stepped(self) -> None:
+        for admission in self._admissions:
+            admission.stepped()
 
     def serve(
         self, *, open_door: bool = False, shares: Mapping[str, Share] | None = None
@@ -109,7 +115,7 @@ class EngineHouse:
         else:
             limits = AdmissionSettings().limits(seats=SEATS, slots=SLOTS, max_pending=2048)
         admission = Admission(limits, shares)
-        self.engine.on_step = admission.stepped
+        self._admissions.append(admission)
         service = GenerateService(
             self.engine, self.info, self._versions, admission, key=_KEY, boot_id=_BOOT
         )
