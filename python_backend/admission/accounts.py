@@ -30,6 +30,8 @@ class Accounts:
         self.queued = self.in_engine = 0
         #: Sequences that have entered since the last step ended, and since when.
         self._entered, self._entered_s = 0, 0.0
+        #: Whether a step seems to have ended without our being told: nobody is held back then.
+        self._deaf = False
         #: Mean length of an answer, tokens; None until one has ended.
         self._mean_output: float | None = None
         #: Whether somebody waits only for the next step.
@@ -118,16 +120,18 @@ class Accounts:
     def stepped(self) -> bool:
         """A step of the engine has ended; whether somebody has been waiting for that."""
         held, self.held = self.held, False
-        self._entered = 0
+        self._entered, self._deaf = 0, False
         return held
 
     def _pacing(self, now_s: float) -> bool:
         """Whether as many have entered as should with one step while a light one is about."""
+        if not self.in_engine:
+            self._entered = 0  # Nobody is there whose step would end.
         if not self._entered or self._mean_output is None or self.limits.burst == math.inf:
             return False
-        if not self.in_engine or now_s - self._entered_s > _LONGEST_STEP_S:
-            # Nobody is there whose step would end, or we were not told of its end.
-            self._entered = 0
+        if now_s - self._entered_s > _LONGEST_STEP_S:
+            self._deaf = True
+        if self._deaf:
             return False
         steady = self.limits.seats / max(1.0, self._mean_output)
         full = self._entered >= max(1, int(self.limits.burst * steady))
