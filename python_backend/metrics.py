@@ -10,16 +10,21 @@ import dataclasses
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
+
+from python_backend.metric_windows import Kind, Update, Windows
+
+__all__ = ["Backend", "Family", "MakeSeries", "Metrics", "MetricsOff", "Update", "Write"]
 
 log = logging.getLogger(__name__)
 
 #: Updates that wait to be written, at most; beyond, they are dropped and counted.
 MAX_WAITING = 10_000
 #: How often what waits is written, seconds. Not at once: each write is a call into Triton, and
-#: would take turns with the request that it is about.
-WRITE_EVERY_S = 0.05
+#: would take turns with the request that it is about; what a window holds is written as one.
+WRITE_EVERY_S = 0.25
 _STOP_S = 10.0
 
 
@@ -34,7 +39,7 @@ class Family:
     """
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
+    kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -57,15 +62,6 @@ class Backend(Protocol):
         """Creates a family. Raises ``MetricsOff``, or whatever else stops it."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Update:
-    """Values for one series, in order."""
-
-    name: str
-    values: Sequence[float]
-    labels: tuple[tuple[str, str], ...] = ()
-
-
 class Metrics:
     """The families of one model and the thread that writes them.
 
@@ -79,6 +75,8 @@ class Metrics:
     def __init__(self, backend: Backend | None, constant: Mapping[str, str]) -> None:
         self._backend, self._constant = backend, dict(constant)
         self._makers: dict[str, MakeSeries] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._windows = Windows()
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Write] = {}
         self._queue: queue.SimpleQueue[Sequence[Update]] = queue.SimpleQueue()
         self._stopped = threading.Event()
@@ -100,6 +98,7 @@ class Metrics:
                 continue
             try:
                 self._makers[family.name] = self._backend.create(family)
+                self._kinds[family.name] = family.kind
                 if not family.labels:
                     self._write_of(Update(family.name, ()))
             except MetricsOff:
@@ -126,15 +125,16 @@ class Metrics:
         self._write_waiting()
 
     def _write_waiting(self) -> None:
+        waiting: list[Update] = []
         while not self._queue.empty():
-            for update in self._queue.get():
-                try:
-                    if update.name in self._makers:
-                        write = self._write_of(update)
-                        for value in update.values:
-                            write(value)
-                except Exception:
-                    self._failed(update.name)
+            waiting += self._queue.get()
+        for update in self._windows.merged(waiting, self._kinds, time.monotonic()):
+            try:
+                write = self._write_of(update)
+                for value in update.values:
+                    write(value)
+            except Exception:
+                self._failed(update.name)
 
     def _write_of(self, update: Update) -> Write:
         key = (update.name, update.labels)

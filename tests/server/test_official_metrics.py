@@ -10,6 +10,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from python_backend.metrics import WRITE_EVERY_S
 from python_backend.vllm_metrics import families
 from tests.server.client import Client
 from tests.server.harness import Server
@@ -58,10 +59,10 @@ class Metrics:
 def metrics(server: Server) -> Iterator[Metrics]:
     """Nothing of earlier tests moves any more."""
     before = Metrics(server)
-    time.sleep(0.2)
+    time.sleep(2 * WRITE_EVERY_S)
     while before.moved():
         before = Metrics(server)
-        time.sleep(0.2)
+        time.sleep(2 * WRITE_EVERY_S)
     yield before
 
 

@@ -50,13 +50,13 @@ class Off:
         raise MetricsOff
 
 
-def test_values_arrive_in_order_with_the_constant_labels() -> None:
+def test_what_a_window_holds_is_written_as_one_with_the_constant_labels() -> None:
     backend = Recorder()
     metrics = Metrics(backend, CONSTANT)
     metrics.declare([COUNTER])
     metrics.put([Update("c_total", (1, 2)), Update("c_total", (3,))])
     metrics.stop()
-    assert backend.written == [("c_total", CONSTANT, value) for value in (1, 2, 3)]
+    assert backend.written == [("c_total", CONSTANT, 6)]
 
 
 def test_a_family_without_labels_is_shown_from_the_start_and_made_once() -> None:
@@ -81,7 +81,7 @@ def test_a_series_is_made_once_per_label_value() -> None:
         ("q", {**CONSTANT, "department": "fin"}),
         ("q", {**CONSTANT, "department": "qa"}),
     ]
-    assert [value for *_, value in backend.written] == [0, 1, 2]
+    assert [value for *_, value in backend.written] == [2, 1]
 
 
 def test_metrics_off_at_the_server_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -110,11 +110,10 @@ def test_a_failure_is_counted_logged_once_and_stops_no_other(
     backend.unmakeable, backend.unwritable = {"a"}, {"b"}
     metrics = Metrics(backend, CONSTANT)
     metrics.declare([Family("a", "gauge", ""), Family("b", "gauge", ""), COUNTER])
-    for _ in range(3):
-        metrics.put([Update("a", (1,)), Update("b", (1,)), Update("c_total", (1,))])
+    metrics.put([Update("a", (1,)), Update("b", (1,)), Update("c_total", (1,))])
     metrics.stop()
-    assert [name for name, *_ in backend.written] == ["c_total"] * 3
-    assert metrics.failures == 1 + 3
+    assert [name for name, *_ in backend.written] == ["c_total"]
+    assert metrics.failures == 1 + 1
     assert len(caplog.records) == 2
 
 
@@ -145,8 +144,9 @@ def test_a_backend_that_hangs_does_not_hold_the_caller(monkeypatch: pytest.Monke
         metrics.put([Update("c_total", (1,))])
     go_on.set()
     metrics.stop()
-    assert 5 <= len(backend.written) <= 6
-    assert len(backend.written) + metrics.failures == 20
+    written = sum(value for *_, value in backend.written)
+    assert 5 <= written <= 6
+    assert written + metrics.failures == 20
 
 
 def test_after_the_stop_nothing_is_written() -> None:
