@@ -72,8 +72,10 @@ def test_every_family_is_there_with_its_help_and_the_model(server: Server, clien
     for family in _FAMILIES:
         shown = found.get(family.name.removesuffix("_total"))
         if shown is None:
-            # They have a series once somebody has had to wait, and where there is a GPU.
-            assert family in gauges.FAMILIES or family.name.startswith("lora_gpu_")
+            # They have a series once somebody has had to wait or has asked for a mixture, and
+            # where there is a GPU.
+            late = ("lora_gpu_", "lora_fusion")
+            assert family in gauges.FAMILIES or family.name.startswith(late)
             continue
         assert (shown.type, shown.documentation) == (family.kind, family.help)
         for sample in shown.samples:
