@@ -167,11 +167,7 @@ class AdminServer:
         Raises:
             ServingError: the refusal, of the reader or of the gate; both are audited.
         """
-        try:
-            raw = read()
-        except ServingError as error:
-            self._audit.decided(RawRequest(), Trace(), error)
-            raise
+        raw = self._audit.reading(read)
         return self._gate.decide(raw, command, now_s=time.monotonic(), now_ns=boottime_ns())
 
     def close(self) -> None:

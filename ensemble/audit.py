@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ensemble.enforcement import Trace
@@ -86,6 +87,18 @@ class GateAudit:
         written = self._write(record_of(raw, trace, error, self._control))
         if not written and self._control == "strict":
             raise Unavailable(NOT_AUDITED, retry_after=RETRY_S) from None
+
+    def reading(self, read: Callable[[], RawRequest]) -> RawRequest:
+        """The request that ``read`` reads; what cannot be read is a refusal like any other.
+
+        Raises:
+            ServingError: the reader's refusal, audited.
+        """
+        try:
+            return read()
+        except ServingError as error:
+            self.decided(RawRequest(), Trace(), error)
+            raise
 
     def event(self, event: str, **fields: str) -> None:
         """Writes a line that is no decision, such as a policy that cannot be read. Never raises."""

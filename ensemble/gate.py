@@ -138,16 +138,18 @@ class Gate:
         uid = secrets.token_hex(16)
         aliases = Chosen(snapshot.aliases, uid)
         enforcement = self._enforced(snapshot.aliases)
-        asker = Asker(
-            principal,
-            policy,
-            snapshot,
-            aliases,
-            enforcement,
-            asked(raw, lora_name),
-            lambda: self._own_words(raw),
-        )
-        wish = self._modes.weighted(fusing.read(raw.fusion, self._fusion), asker, now_s)
+        wish = fusing.read(raw.fusion, self._fusion)
+        if wish.mode == fusing.AUTO:
+            asker = Asker(
+                principal,
+                policy,
+                snapshot,
+                aliases,
+                enforcement,
+                asked(raw, lora_name),
+                lambda: self._own_words(raw),
+            )
+            wish = dataclasses.replace(wish, terms=self._modes.computed(wish, asker, now_s))
         trace.parts = route(
             raw,
             lora_name,

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from ensemble.access import Policy
 from ensemble.audit import GateAudit
-from ensemble.enforcement import Trace
 from ensemble.gate import Gate
 from ensemble.policy_source import PolicySource
 from python_backend import lora_metrics, runtime
@@ -94,11 +93,7 @@ class GateServer:
             ServingError: the refusal, of the reader or of the gate; both are audited.
         """
         try:
-            try:
-                raw = read()
-            except ServingError as error:
-                self._audit.decided(RawRequest(), Trace(), error)
-                raise
+            raw = self._audit.reading(read)
             decision = self._gate.decide(
                 raw, now_s=time.monotonic(), now_ns=boottime_ns(), cancellable=cancellable
             )

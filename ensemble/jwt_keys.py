@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from jwt import PyJWK, PyJWTError
 
 from ensemble.jwt_settings import JwtSettings
+from python_backend import files
 
 MIN_SECRET_BYTES, MIN_RSA_BITS = 32, 2048
 _MAX_FILE_BYTES = 1 << 20
@@ -54,7 +55,7 @@ class KeyRing:
     def __init__(self, settings: JwtSettings, folder: Path) -> None:
         self._settings = settings
         self._path = folder / (settings.key_file or settings.jwks_file or "")
-        self._stamp = self._look()
+        self._stamp = files.stamp(self._path)
         self._keys = self._load()
 
     def find(self, algorithm: str, kid: object) -> Any | None:
@@ -76,19 +77,12 @@ class KeyRing:
         Raises:
             KeyFileError: it cannot be used; the keys stay as they were.
         """
-        stamp = self._look()
+        stamp = files.stamp(self._path)
         if stamp == self._stamp:
             return False
         self._stamp = stamp
         self._keys = self._load()
         return True
-
-    def _look(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
 
     def _load(self) -> dict[str | None, tuple[Any, str | None]]:
         """Key and, where the file fixes it, algorithm by ``kid``; a key file's kid is None."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ensemble.access import Policy, Principal
 from ensemble.enforcement import Enforcement
-from ensemble.fusing import AUTO, Wish
+from ensemble.fusing import Wish
 from ensemble.trained_gate import TrainedGate
 from python_backend.adapters import naming
 from python_backend.adapters.aliases import Chosen
@@ -72,8 +72,8 @@ class Modes:
         self._fusion = settings.fusion
         self._trained = TrainedGate(settings)
 
-    def weighted(self, wish: Wish, asker: Asker, now_s: float) -> Wish:
-        """The wish with its weights: those that were given, or computed ones.
+    def computed(self, wish: Wish, asker: Asker, now_s: float) -> Terms:
+        """The weights that mode ``auto`` gives a prompt.
 
         Args:
             now_s: a monotonic clock, seconds.
@@ -83,20 +83,6 @@ class Modes:
             NotFound: a candidate is not there, or not for this caller; or mixing is not.
             Unavailable: the trained gate cannot be used.
         """
-        if wish.mode == AUTO:
-            return dataclasses.replace(wish, terms=self._computed(wish, asker, now_s))
-        return wish
-
-    def check(self, mode: str, terms: Terms, sampling: Mapping[str, Any]) -> None:
-        """Refuses what cannot be done in a mode: the weights that are mixed, how it is sampled.
-
-        Raises:
-            InvalidArgument: names what does not fit.
-        """
-        if mode == distribution.DISTRIBUTION:
-            distribution.check(terms, sampling, self._fusion.distribution)
-
-    def _computed(self, wish: Wish, asker: Asker, now_s: float) -> Terms:
         # Before anything is computed: what a prompt is about is told to those who may mix.
         if asker.enforcement.strict:
             if "caller" not in asker.principal.roles:
@@ -124,6 +110,15 @@ class Modes:
         weights = gating.quantise(kept, auto.steps)
         terms = ((name, weight) for name, weight in weights.items() if name != BASE)
         return tuple((name, round(weight, expression.DECIMALS)) for name, weight in sorted(terms))
+
+    def check(self, mode: str, terms: Terms, sampling: Mapping[str, Any]) -> None:
+        """Refuses what cannot be done in a mode: the weights that are mixed, how it is sampled.
+
+        Raises:
+            InvalidArgument: names what does not fit.
+        """
+        if mode == distribution.DISTRIBUTION:
+            distribution.check(terms, sampling, self._fusion.distribution)
 
     def _usable(
         self, candidates: tuple[str, ...], known: tuple[str, ...], asker: Asker

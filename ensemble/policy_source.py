@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ensemble.access import Policy, PolicyError, load_policy
 from ensemble.jwt_keys import KeyFileError
+from python_backend import files
 
 
 class PolicySource:
@@ -43,7 +44,7 @@ class PolicySource:
         #: Why the file as it is now is not used, or None.
         self.error: str | None = None
         # Looked at before it is read: a change in between is then seen at the next look.
-        self._stamp = self._look()
+        self._stamp = files.stamp(path)
         self._policy = load_policy(path)
         self._key_error: str | None = None
         on_load(self._policy)
@@ -59,15 +60,8 @@ class PolicySource:
                 self._lock.release()
         return self._policy
 
-    def _look(self) -> tuple[int, int, int] | None:
-        try:
-            stat = self._path.stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
     def _refresh(self) -> None:
-        stamp = self._look()
+        stamp = files.stamp(self._path)
         if stamp != self._stamp:
             self._stamp = stamp
             try:

@@ -171,10 +171,9 @@ def _resolve(
     """The lora_id (or ``base``) that a name stands for."""
     if not isinstance(value, str):
         raise InvalidArgument(field, "must be a string")
-    name = value
-    if name == naming.BASE:
-        return name
-    targets = aliases.candidates(name)
+    if value == naming.BASE:
+        return value
+    targets = aliases.candidates(value)
     for target in targets:
         if policy.may_use(principal, target):
             return target
@@ -182,4 +181,4 @@ def _resolve(
         return targets[0]
     # An alias to something that the caller may not use is as malformed as a name that is no
     # alias: a "not found" here would tell that the alias exists.
-    return naming.check_lora_id(name, field=field)
+    return naming.check_lora_id(value, field=field)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from python_backend import files
 from python_backend.adapters.seal import SignaturePolicy
 from python_backend.adapters.signing import SIGNATURE_FILE
 from python_backend.adapters.signing_keys import KeyFile, SigningKeysError
@@ -27,7 +28,7 @@ _MOST_CHARS = 4096
 #: What a caller is told whose server has no usable gate, and when to try again, seconds.
 _BROKEN, _RETRY_S = "the trained gate of this server cannot be used.", 60
 
-_Stamp = tuple[tuple[int, int, int] | None, ...]
+_Stamps = tuple[files.Stamp | None, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +63,7 @@ class TrainedGate:
         self._model = settings.engine.get("model")
         self._lock = threading.Lock()
         self._reader: Reader | None = None
-        self._stamp: _Stamp | None = None
+        self._stamps: _Stamps | None = None
         self._checked_s = float("-inf")
 
     def current(self, model_dir: str, now_s: float) -> Reader:
@@ -81,9 +82,10 @@ class TrainedGate:
         with self._lock:
             if now_s - self._checked_s >= RECHECK_S:
                 self._checked_s = now_s
-                stamp = _look(self._folder)
-                if stamp != self._stamp:
-                    self._stamp = stamp
+                names = (GATE_FILE, SIGNATURE_FILE)
+                stamps = tuple(files.stamp(self._folder / name) for name in names)
+                if stamps != self._stamps:
+                    self._stamps = stamps
                     self._load(self._folder, model_dir)
             if self._reader is None:
                 raise Unavailable(_BROKEN, retry_after=_RETRY_S)
@@ -104,18 +106,6 @@ class TrainedGate:
             log.error("mode auto%s: %s", "" if self._reader else " is not served", error)
         else:
             log.info("mode auto: a gate of %d adapters is in use", len(gate.names))
-
-
-def _look(folder: Path) -> _Stamp:
-    return tuple(_stamp_of(folder / name) for name in (GATE_FILE, SIGNATURE_FILE))
-
-
-def _stamp_of(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _tokenizer(model_dir: Path) -> Callable[[str], list[int]]:

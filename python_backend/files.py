@@ -1,4 +1,4 @@
-"""Small files: replaced whole, or mapped by two processes."""
+"""Small files: replaced whole, watched for changes, or mapped by two processes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ def replace(path: Path, text: str) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+#: Inode, time of the last change in nanoseconds, size in bytes.
+Stamp = tuple[int, int, int]
+
+
+def stamp(path: Path) -> Stamp | None:
+    """What changes when the file at ``path`` does; None where it cannot be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def mapped(path: Path, size: int) -> mmap.mmap:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from python_backend.metric_windows import Kind, Update, Windows
+from python_backend.metric_windows import Kind, Labels, Update, Windows
 
 __all__ = ["Backend", "Family", "MakeSeries", "Metrics", "MetricsOff", "Update", "Write"]
 
@@ -77,7 +77,7 @@ class Metrics:
         self._makers: dict[str, MakeSeries] = {}
         self._kinds: dict[str, Kind] = {}
         self._windows = Windows()
-        self._series: dict[tuple[str, tuple[tuple[str, str], ...]], Write] = {}
+        self._series: dict[tuple[str, Labels], Write] = {}
         self._queue: queue.SimpleQueue[Sequence[Update]] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None

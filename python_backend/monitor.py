@@ -118,7 +118,6 @@ class Monitor:
             found += self._loads(records[0], now_s)
             self._record = records[0]
             self._slots(records)
-            self._levels(records[0], now_s)
             found += self._engine_updates(records[0], now_s)
         found += self._pool(now_s)
         self._after_look()
@@ -158,12 +157,6 @@ class Monitor:
                     log.error("adapter id %d: the engine has read other weights", pair[0])
         self._checked &= set(loaded.items())
 
-    def _levels(self, record: WorkerRecord, now_s: float) -> None:
-        rate, share = self._rate.read(record.evictions, now_s), self._switch_time(record, now_s)
-        self._guard.switch_rate.value(share if self._by_time_share else rate, now_s)
-        device = signals.fragmentation(record.device_allocated, record.device_reserved)
-        self._guard.fragmentation.value(device, now_s)
-
     def _pool(self, now_s: float) -> list[Update]:
         budget, empty = self._shm()
         share = signals.fragmentation(budget - empty, budget)
@@ -171,15 +164,19 @@ class Monitor:
         return self._shown.gauge(names.FRAGMENTATION, share, ("pool", "shm"))
 
     def _engine_updates(self, record: WorkerRecord, now_s: float) -> list[Update]:
+        """The breakers of the worker's levels hear of them; then they are shown."""
+        rate, share = self._rate.read(record.evictions, now_s), self._switch_time(record, now_s)
+        self._guard.switch_rate.value(share if self._by_time_share else rate, now_s)
         used = [slot for slot in record.slots if slot]
         device = signals.fragmentation(record.device_allocated, record.device_reserved)
+        self._guard.fragmentation.value(device, now_s)
         one = record.slot_bytes / max(1, len(record.slots))
-        found = self._shown.gauge(names.SWITCH_RATE, self._rate.read(record.evictions, now_s))
-        found += self._shown.gauge(names.SWITCH_TIME, self._switch_time(record, now_s))
+        found = self._shown.gauge(names.SWITCH_RATE, rate)
+        found += self._shown.gauge(names.SWITCH_TIME, share)
         found += self._shown.gauge(names.LOAD_MEDIAN, self._latency.median_s)
         found += self._shown.gauge(names.LOAD_PER_MIB, self._latency.median_s_per_mib)
-        for pool, share in (("heap", record.heap_fragmentation), ("device", device)):
-            found += self._shown.gauge(names.FRAGMENTATION, share, ("pool", pool))
+        for pool, lost in (("heap", record.heap_fragmentation), ("device", device)):
+            found += self._shown.gauge(names.FRAGMENTATION, lost, ("pool", pool))
         for kind, size in (("budget", record.slot_bytes), ("used", one * len(used))):
             found += self._shown.gauge(names.MEMORY, size, ("pool", "adapters"), ("kind", kind))
             found += self._shown.gauge(names.TIER_BYTES, size, ("tier", "slot"), ("kind", kind))

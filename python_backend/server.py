@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from python_backend import lora_metrics, model_json, presence, runtime, settings, vllm_metrics
 from python_backend.adapters import catalog, multi_lora
@@ -25,6 +25,7 @@ from python_backend.engine import arguments, fitting, orphans, record, stats
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import Engine, EngineInfo
 from python_backend.fusion.assembly import assembled
+from python_backend.guard import Guard
 from python_backend.health import HealthCheck
 from python_backend.metrics import Backend, Metrics, Update
 from python_backend.model_options import ModelOptions
@@ -131,7 +132,8 @@ class EngineServer:
         # What the host's cache puts out leaves its slot, too.
         store.left = admission.scheduler.slots.gone
         workers = arguments.workers(engine_args)
-        guard, sink = None, cast(CompletionSink, self._sink)
+        guard: Guard | None = None
+        sink: CompletionSink | None = self._sink
         if config.observation.enabled:
             watched = Observation(
                 config.breakers,

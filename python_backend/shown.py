@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from python_backend.metrics import Update
-
-Labels = tuple[tuple[str, str], ...]
+from python_backend.metric_windows import Labels, Update
 
 
 class Shown:

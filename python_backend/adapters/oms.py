@@ -12,14 +12,13 @@ import binascii
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from python_backend import strict_json
 from python_backend.adapters.rejection import shown
-from python_backend.adapters.signing import BUNDLE_FILE, SIGNATURE_FILE, bad
+from python_backend.adapters.signing import BUNDLE_FILE, FileName, bad
 
 #: Largest bundle that is read, bytes.
 MAX_BUNDLE_BYTES = 512 << 10
@@ -79,16 +78,9 @@ class _Subject(_Part):
 
 
 class _Resource(_Part):
-    name: str = Field(min_length=1, max_length=255)
+    name: FileName
     algorithm: Literal["sha256"]
     digest: Sha256
-
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, name: str) -> str:
-        if PurePosixPath(name).name != name or name in (".", "..", BUNDLE_FILE, SIGNATURE_FILE):
-            raise ValueError("not the name of a file in the adapter's folder")
-        return name
 
 
 class _Serialization(_Part):

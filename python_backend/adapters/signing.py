@@ -16,9 +16,9 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from python_backend import strict_json
 from python_backend.adapters.rejection import AdapterRejected, Reason, shown
@@ -32,21 +32,24 @@ MAX_SIGNATURE_BYTES = 256 << 10
 _FORMAT = "lora-adapter-signature-1"
 
 
+def _plain(name: str) -> str:
+    if PurePosixPath(name).name != name or name in (".", "..", SIGNATURE_FILE, BUNDLE_FILE):
+        raise ValueError("not the name of a file in the adapter's folder")
+    return name
+
+
+#: A signed file: one of the adapter's folder, and no signature itself.
+FileName = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
+
+
 class SignedFile(BaseModel):
     """One file of the manifest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: str = Field(min_length=1, max_length=255)
+    name: FileName
     size: int = Field(ge=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-
-    @field_validator("name")
-    @classmethod
-    def _plain(cls, name: str) -> str:
-        if PurePosixPath(name).name != name or name in (".", "..", SIGNATURE_FILE, BUNDLE_FILE):
-            raise ValueError("not the name of a file in the adapter's folder")
-        return name
 
 
 class Signature(BaseModel):

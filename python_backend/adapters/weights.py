@@ -201,9 +201,14 @@ def _fill(file: BinaryIO, view: memoryview) -> None:
         done += count
 
 
+def widened(halves: npt.NDArray[np.unsignedinteger[Any]]) -> npt.NDArray[np.float32]:
+    """bfloat16 as float32: its bits, as unsigned integers of any size, are the upper half."""
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
 def _value(dtype: str, bits: int) -> float:
     """The number that ``bits`` stand for in ``dtype``."""
-    if dtype == "BF16":  # the upper half of a float32
-        return float(np.array(bits << 16, np.uint32).view(np.float32))
+    if dtype == "BF16":
+        return float(widened(np.array([bits], np.uint32))[0])
     kind = _FLOATS[dtype][0]
     return float(np.array(bits, kind).view(f"f{kind().itemsize}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from python_backend.admission.department import OUTPUT_COST, Department, Request
+from python_backend.admission.department import OUTPUT_COST, Department, Request, moved
 from python_backend.admission.limits import Limits, Share
 from python_backend.admission.ration import Ration
 from python_backend.admission.slots import Slots
@@ -107,7 +107,8 @@ class Accounts:
             if request.produced:
                 self._settle(request)
                 department.learn(request)
-                self._learn(request.produced / request.seats)
+                each = request.produced / request.seats
+                self._mean_output = moved(self._mean_output, each, _NEWEST)
             self.in_engine -= request.seats
             department.in_engine -= request.seats
             department.running[request.adapter] -= 1
@@ -136,10 +137,6 @@ class Accounts:
         steady = self.limits.seats / max(1.0, self._mean_output)
         full = self._entered >= max(1, int(self.limits.burst * steady))
         return full and self._light(now_s)
-
-    def _learn(self, length: float) -> None:
-        old = self._mean_output
-        self._mean_output = length if old is None else old + _NEWEST * (length - old)
 
     def overdue(self, request: Request) -> bool:
         """Whether more have passed a waiting request than patience allows."""

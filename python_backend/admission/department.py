@@ -57,6 +57,11 @@ class Request:
         return self.tokens + (self.produced or math.ceil(self.expected))
 
 
+def moved(mean: float | None, newest: float, weight: float) -> float:
+    """An exponentially weighted mean with one value more; None is one of nothing yet."""
+    return newest if mean is None else mean + weight * (newest - mean)
+
+
 class Department:
     """Counters and queue of one department.
 
@@ -113,8 +118,7 @@ class Department:
     def learn(self, request: Request) -> None:
         """Takes note of how long an answer became."""
         each = request.produced / request.seats
-        old = self._mean_output
-        self._mean_output = each if old is None else old + _NEWEST * (each - old)
+        self._mean_output = moved(self._mean_output, each, _NEWEST)
 
     def push(self, request: Request) -> None:
         """Puts a request at the end of its line."""

@@ -25,6 +25,7 @@ what needs no switch goes on, and of the others the oldest overdue still comes f
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 
 from python_backend.admission.accounts import Accounts
 from python_backend.admission.department import Department, Request
@@ -61,19 +62,21 @@ class Scheduler(Accounts):
 
     def next_adapters(self, count: int) -> list[int]:
         """Adapters without a slot that will be given one next: worth preparing."""
-        heads = [head for d in self._departments.values() if d.queued for head in d.by_age()]
-        heads.sort(key=lambda head: head.turn)
-        wanted = dict.fromkeys(
-            head.adapter
-            for head in heads
-            if head.adapter is not None and not self.slots.is_resident(head.adapter)
-        )
-        return list(wanted)[:count]
+        heads = sorted(self._heads_that_switch(), key=lambda head: head.turn)
+        return list(dict.fromkeys(head.adapter for head in heads if head.adapter is not None))[
+            :count
+        ]
 
     def switches_before(self, adapter: int) -> int:
         """Adapters without a slot that wait already, other than this one."""
-        heads = (head for d in self._departments.values() if d.queued for head in d.by_age())
-        return len({h.adapter for h in heads if self._switches(h)} - {adapter})
+        return len({head.adapter for head in self._heads_that_switch()} - {adapter})
+
+    def _heads_that_switch(self) -> Iterator[Request]:
+        """The oldest waiting request of each line whose adapter has no slot."""
+        for department in self._departments.values():
+            for head in department.by_age():
+                if self._switches(head):
+                    yield head
 
     def ration_due_s(self, now_s: float) -> float | None:
         """Seconds until somebody who waits may switch; None where no ration keeps anybody."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from python_backend import files
 from python_backend.admission.limits import Share
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ async def follow(
     """
     stamp: object = None
     while True:
-        found = await asyncio.to_thread(_stamp, path)
+        found = await asyncio.to_thread(files.stamp, path)
         if found != stamp:
             stamp = found
             try:
@@ -74,11 +75,3 @@ async def follow(
             except (OSError, ValueError) as error:
                 log.error("the last good shares stay in force: %s", error)
         await asyncio.sleep(every_s)
-
-
-def _stamp(path: Path) -> object:
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size

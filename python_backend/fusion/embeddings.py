@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from python_backend.adapters import weights
+
 #: What the matrix is called, by the end of its name, in the families that vLLM serves.
 _NAMES = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
 _DTYPES = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32}
@@ -48,8 +50,8 @@ class Embeddings:
         """The embeddings [len(token_ids), hidden], fp32; ids beyond the matrix are left out."""
         ids = np.asarray(token_ids, np.int64)
         picked = self.raw[ids[(ids >= 0) & (ids < len(self.raw))]]
-        if self.dtype == "BF16":  # the upper half of a float32
-            picked = (picked.astype(np.uint32) << 16).view(np.float32)
+        if self.dtype == "BF16":
+            picked = weights.widened(picked)
         found: npt.NDArray[np.float32] = picked.astype(np.float32, copy=False)
         return found
 

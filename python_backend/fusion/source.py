@@ -68,9 +68,9 @@ class Source:
     def _read(self, file: BinaryIO, tensor: Tensor) -> npt.NDArray[Any]:
         file.seek(self.begin + tensor.begin)
         raw = file.read(tensor.end - tensor.begin)
-        if tensor.dtype == "BF16":  # the upper half of a float32
-            halves = np.frombuffer(raw, "<u2").astype(np.uint32)
-            values: npt.NDArray[Any] = (halves << 16).view(np.float32)
+        values: npt.NDArray[Any]
+        if tensor.dtype == "BF16":
+            values = weights.widened(np.frombuffer(raw, "<u2"))
         else:
             values = np.frombuffer(raw, _DTYPES[tensor.dtype])
         return values.reshape(tensor.shape)
