@@ -101,14 +101,15 @@ class TrainedGate:
             gate = gate_file.read(
                 folder, base=rows.digest, hidden=rows.hidden, signatures=signatures
             )
-            self._reader = Reader(gate, rows, _tokenizer(Path(model_dir)))
+            self._reader = Reader(gate, rows, tokenizer(Path(model_dir)))
         except (GateFileError, EmbeddingsError, SigningKeysError) as error:
             log.error("mode auto%s: %s", "" if self._reader else " is not served", error)
         else:
             log.info("mode auto: a gate of %d adapters is in use", len(gate.names))
 
 
-def _tokenizer(model_dir: Path) -> Callable[[str], list[int]]:
+def tokenizer(model_dir: Path) -> Callable[[str], list[int]]:
+    """Text to token ids as a gate reads it. Raises ``GateFileError``."""
     from tokenizers import Tokenizer
 
     file = model_dir / "tokenizer.json"

@@ -12,20 +12,19 @@ import binascii
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from python_backend import strict_json
+from python_backend.adapters import signing
 from python_backend.adapters.rejection import shown
-from python_backend.adapters.signing import BUNDLE_FILE, FileName, bad
+from python_backend.adapters.signing import BUNDLE_FILE, FileName, Sha256, bad
 
 #: Largest bundle that is read, bytes.
 MAX_BUNDLE_BYTES = 512 << 10
 #: The curves that the specification allows, as ``cryptography`` names them.
 CURVES = ("secp256r1", "secp384r1", "secp521r1")
-
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,13 +149,7 @@ def compare(bundle: Bundle, lora_id: str, found: Mapping[str, str]) -> None:
     if bundle.lora_id != lora_id:
         signed_for = shown(bundle.lora_id)
         raise bad(BUNDLE_FILE, f"is for {signed_for}; sign the adapter under its name")
-    for name in sorted(found.keys() - bundle.files.keys()):
-        raise bad(name, "is not in the signature; remove it or sign the adapter again")
-    for name in sorted(bundle.files.keys() - found.keys()):
-        raise bad(name, "is signed but missing; copy the whole adapter")
-    for name, sha256 in sorted(found.items()):
-        if sha256 != bundle.files[name]:
-            raise bad(name, "is not as it was signed; restore it or sign the adapter again")
+    signing.compare(bundle.files, found)
 
 
 def public_key(pem: str) -> tuple[str, str]:

@@ -82,8 +82,8 @@ class SignaturePolicy:
         data = _read(folder_fd, SIGNATURE_FILE, signing.MAX_SIGNATURE_BYTES)
         signature = signing.read(data)
         signing.verify(signature, keys.current().find, lora_id, self.clock())
-        signed = {file.name for file in signature.files}
-        signing.compare(signature, {**read, **_digests(folder_fd, others, signed)})
+        signed = {file.name: (file.size, file.sha256) for file in signature.files}
+        signing.compare(signed, {**read, **_digests(folder_fd, others, signed.keys())})
 
     def _check_public(
         self,

@@ -41,6 +41,8 @@ def _plain(name: str) -> str:
 #: A signed file: one of the adapter's folder, and no signature itself.
 FileName = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_plain)]
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
 
 class SignedFile(BaseModel):
     """One file of the manifest."""
@@ -49,7 +51,7 @@ class SignedFile(BaseModel):
 
     name: FileName
     size: int = Field(ge=0)
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    sha256: Sha256
 
 
 class Signature(BaseModel):
@@ -137,16 +139,15 @@ def verify(signature: Signature, find_key: FindKey, lora_id: str, now_s: float) 
         raise bad(SIGNATURE_FILE, "has expired; sign the adapter again")
 
 
-def compare(signature: Signature, found: Mapping[str, tuple[int, str]]) -> None:
-    """Returns if the folder holds exactly the files of the manifest, as they were signed.
+def compare(signed: Mapping[str, object], found: Mapping[str, object]) -> None:
+    """Returns if the folder holds exactly the signed files, as they were signed.
 
     Args:
-        found: (size, sha256 hex) by name of every file but the signature itself.
+        signed, found: what tells the content, by name; of every file but the signature itself.
 
     Raises:
         AdapterRejected: ``bad_signature``, naming the first file that is extra, missing, edited.
     """
-    signed = {file.name: (file.size, file.sha256) for file in signature.files}
     for name in sorted(found.keys() - signed.keys()):
         raise bad(name, "is not in the signature; remove it or sign the adapter again")
     for name in sorted(signed.keys() - found.keys()):

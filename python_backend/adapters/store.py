@@ -136,33 +136,33 @@ class Store(PassedOn):
             await self._copies.drop(int_id)
         return await self._engine.unload(int_id)
 
-    async def generate(self, job: Job) -> AsyncGenerator[Step, None]:
+    def generate(self, job: Job) -> AsyncGenerator[Step, None]:
         """See ``Engine.generate``."""
         if job.version is not None:
             self.heat.note(job.version.lora_id, self._clock())
-        async with contextlib.aclosing(self.probe(job)) as steps:
-            async for step in steps:
-                yield step
+        return self.probe(job)
 
     async def probe(self, job: Job) -> AsyncGenerator[Step, None]:
         """As ``generate``, but nobody's use of the adapter: its priority stays."""
-        with self._use(job.version) if job.version else contextlib.nullcontext():
-            if job.version is not None:
-                await self.load(job.version)
-            async with contextlib.aclosing(self._engine.generate(job)) as steps:
-                async for step in steps:
-                    yield step
+        answer = contextlib.aclosing(self._engine.generate(job))
+        async with self._loaded(job.version), answer as steps:
+            async for step in steps:
+                yield step
 
     @contextlib.asynccontextmanager
     async def session(self, job: Job, candidates: int) -> AsyncIterator[Session]:
         """See ``Engine.session``."""
-        version = job.version
+        if job.version is not None:
+            self.heat.note(job.version.lora_id, self._clock())
+        async with self._loaded(job.version), self._engine.session(job, candidates) as session:
+            yield session
+
+    @contextlib.asynccontextmanager
+    async def _loaded(self, version: Version | None) -> AsyncIterator[None]:
         with self._use(version) if version else contextlib.nullcontext():
             if version is not None:
-                self.heat.note(version.lora_id, self._clock())
                 await self.load(version)
-            async with self._engine.session(job, candidates) as session:
-                yield session
+            yield
 
     async def stop(self) -> None:
         """See ``Engine.stop``; leaves nothing in shared memory."""
@@ -248,9 +248,9 @@ class Store(PassedOn):
             below=float("inf") if newcomer is None else priorities[newcomer],
         )
 
-    def known(self) -> set[str]:
-        """Whose uses are worth remembering: what may be asked for, and mixtures in the host."""
-        return {*self.house.ready(), *(version.lora_id for version, _ in self._hosted.values())}
+    def known(self, ready: Iterable[str]) -> set[str]:
+        """Whose uses are worth remembering: what is ready to be asked for, and what is hosted."""
+        return {*ready, *(version.lora_id for version, _ in self._hosted.values())}
 
     async def copy(self, version: Version) -> bool:
         """Copies a version into shared memory if it is worth it; whether there is a copy."""

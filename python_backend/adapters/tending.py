@@ -83,12 +83,12 @@ class Tending:
             await self._warm()
         self.looked()
         if self.heat_file is not None:
-            await self.heat_file.keep(store.known)
+            await self.heat_file.keep(lambda: store.known(store.house.ready()))
 
     async def _warm(self) -> None:
         store = self._store
         ready = store.house.ready()
-        store.heat.keep_only(store.known())
+        store.heat.keep_only(store.known(ready))
         priorities = store.heat.priorities(ready, store.now_s())
         wanted = tiers.wishes(store.settings.warm, ready, store.house.pinned(), priorities)
         for lora_id in wanted:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from safetensors.numpy import save_file
 
 from python_backend.engine import orphans
@@ -23,6 +22,7 @@ from python_backend.engine.arguments import engine_arguments, has_gpu, prepare_p
 from python_backend.engine.async_llm import AsyncLLMEngine
 from python_backend.engine.base import EngineInfo, Job, Version
 from python_backend.messages import EngineRequest
+from tools.bench.server import engine_settings
 
 SLOTS, SEATS = 4, 16
 _RANK = 8
@@ -125,10 +125,8 @@ class AdapterHouse:
 @asynccontextmanager
 async def adapter_house(demo: Path, folder: Path, **changes: Any) -> AsyncIterator[AdapterHouse]:
     """An engine over the demo's model; ``changes`` are engine arguments."""
-    settings = yaml.safe_load((demo / "serving.yaml").read_text("utf-8"))["engine"]
     raw = {
-        **settings,
-        "model": str((demo / settings["model"]).resolve()),
+        **engine_settings(demo),
         "max_num_seqs": SEATS,
         "max_loras": SLOTS,
         **changes,

@@ -27,7 +27,8 @@ import numpy as np
 import tritonclient.grpc.aio as triton
 
 from tools import layout
-from tools.bench.server import RunningServer, cpu_s, free_ports
+from tools.bench.figures import Window
+from tools.bench.server import RunningServer, cpu_s, free_ports, text
 
 _START_LIMIT_S = 300.0
 _MODEL = "demo"
@@ -45,12 +46,9 @@ class Load:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What a load gave. ``cpu_s`` is the contestant's CPU time, of all its processes."""
+class Outcome(Window):
+    """What a load gave."""
 
-    tokens: int
-    seconds: float
-    cpu_s: float
     ttfts_s: tuple[float, ...]
 
 
@@ -82,13 +80,13 @@ class Ours:
             }
         )
         inputs = [
-            _tensor("text_input", load.prompt),
-            _tensor("credential", self._server.keys["admin"]),
-            _tensor("sampling_parameters", sampling),
+            text("text_input", load.prompt),
+            text("credential", self._server.keys["admin"]),
+            text("sampling_parameters", sampling),
             _flag("stream"),
         ]
         if load.lora_id:
-            inputs.append(_tensor("lora_id", load.lora_id))
+            inputs.append(text("lora_id", load.lora_id))
 
         async with triton.InferenceServerClient(self._server.grpc) as client:
 
@@ -263,12 +261,6 @@ def _end(process: subprocess.Popen[str]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=30)
-
-
-def _tensor(name: str, value: str) -> Any:
-    tensor = triton.InferInput(name, [1], "BYTES")
-    tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
-    return tensor
 
 
 def _flag(name: str) -> Any:

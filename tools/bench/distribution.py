@@ -27,7 +27,7 @@ _PROMPT = "The borrower already has four loans and asks for a fifth to pay the o
 _CANDIDATES = DistributionSettings().candidates
 
 
-def _streams(house: AdapterHouse, parts: list[Version | None], job: Job) -> list[Stream]:
+def _streams(parts: list[Version | None], job: Job) -> list[Stream]:
     return [
         Stream(
             dataclasses.replace(job, uid=f"{job.uid}-{n}", version=version, cache_salt=f"s{n}"),
@@ -49,7 +49,7 @@ async def _mixed_s(house: AdapterHouse, parts: list[Version | None], tokens: int
     """Seconds for the mixture of all parts, of as many tokens."""
     job = house.job(None, tokens)
     began = time.perf_counter()
-    async for _ in decode(house.engine, house.info, _streams(house, parts, job), _CANDIDATES):
+    async for _ in decode(house.engine, house.info, _streams(parts, job), _CANDIDATES):
         pass
     return time.perf_counter() - began
 
@@ -60,7 +60,7 @@ async def _error(house: AdapterHouse, parts: list[Version | None], tokens: int) 
     sampling = {"max_tokens": tokens, "temperature": 0.0, "ignore_eos": True, "logprobs": 10}
     job = Job("hand", ids, EngineRequest(sampling, stream=True), None, "")
     rows = []
-    async for step in decode(house.engine, house.info, _streams(house, parts, job), _CANDIDATES):
+    async for step in decode(house.engine, house.info, _streams(parts, job), _CANDIDATES):
         rows += json.loads(step.sequences[0].logprobs or "[]")
     worst, prefix = 0.0, ids
     for number, row in enumerate(rows):

@@ -15,24 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tritonclient.grpc as triton
 
 from tools import layout
 from tools.bench.scenario import Case, Options, Result
-from tools.bench.server import RunningServer, running
+from tools.bench.server import RunningServer, running, text
 
 #: What the issue asks of gate and ensemble together at one client, milliseconds.
 ADDED_BOUND_MS = 1.0
 _ROUNDS = 200
 _PROMPT = "The capital of France is"
 _SAMPLING = json.dumps({"temperature": 0, "max_tokens": 1})
-
-
-def _text(name: str, value: str) -> Any:
-    tensor = triton.InferInput(name, [1], "BYTES")
-    tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
-    return tensor
 
 
 class _Caller:
@@ -43,9 +36,9 @@ class _Caller:
         self._answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
         self._client.start_stream(lambda result, error: self._answers.put((result, error)))
         self._inputs = [
-            _text("text_input", _PROMPT),
-            _text("credential", server.keys["admin"]),
-            _text("sampling_parameters", _SAMPLING),
+            text("text_input", _PROMPT),
+            text("credential", server.keys["admin"]),
+            text("sampling_parameters", _SAMPLING),
         ]
         self._decision: list[Any] = []
 
@@ -55,7 +48,7 @@ class _Caller:
     def gate(self) -> None:
         answer = self._client.infer("lora_gate", self._inputs)
         self._decision = [
-            _text(name, answer.as_numpy(name)[0].decode())
+            text(name, answer.as_numpy(name)[0].decode())
             for name in ("prompt", "request", "ticket")
         ]
 

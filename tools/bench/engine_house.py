@@ -17,8 +17,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import yaml
-
 from python_backend import ticket as tickets
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission, Limits, Share
@@ -31,6 +29,7 @@ from python_backend.errors import ServingError
 from python_backend.messages import Answer, EngineRequest
 from python_backend.service import Call, GenerateService
 from python_backend.ticket import Part, Ticket, sha256_hex, sign
+from tools.bench.server import engine_settings
 from tools.simulate.engine import Job
 
 SEATS, SLOTS, RESERVE = 16, 4, AdmissionSettings().reserve_seats
@@ -203,10 +202,8 @@ class Serving:
 @asynccontextmanager
 async def engine_house(demo: Path) -> AsyncIterator[EngineHouse]:
     """An engine over the demo's model, with 16 seats, 4 slots, and the reserve's seat."""
-    settings = yaml.safe_load((demo / "serving.yaml").read_text("utf-8"))["engine"]
     raw = {
-        **settings,
-        "model": str((demo / settings["model"]).resolve()),
+        **engine_settings(demo),
         "max_num_seqs": SEATS,
         "max_loras": SLOTS,
     }

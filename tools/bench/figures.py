@@ -58,6 +58,25 @@ class Figures:
         return all(promise.held is not False for promise in self.promises)
 
 
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """What one server did while it was loaded; ``cpu_s`` is of all its processes."""
+
+    tokens: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+    @property
+    def cpu_ms_per_token(self) -> float:
+        """Processor time, milliseconds."""
+        return 1e3 * self.cpu_s / self.tokens
+
+
 class EngineScenario(Protocol):
     """A module in this package that measures on the real engine."""
 

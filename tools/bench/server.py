@@ -13,12 +13,29 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
+import tritonclient.grpc as triton
+import yaml
 
 from tools import layout
 
 START_LIMIT_S = 300.0
+
+
+def text(name: str, value: str) -> Any:
+    """A model's input of one string."""
+    tensor = triton.InferInput(name, [1], "BYTES")
+    tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
+    return tensor
+
+
+def engine_settings(demo: Path) -> dict[str, Any]:
+    """The demo's engine arguments, the model by its whole path."""
+    found = yaml.safe_load((demo / "serving.yaml").read_text("utf-8"))["engine"]
+    return {**found, "model": str((demo / found["model"]).resolve())}
 
 
 class RunningServer:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import math
 import random
@@ -24,16 +23,14 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import tritonclient.grpc as triton
 import yaml
 from rich.console import Console
 
 from python_backend.breaker_settings import BreakerSettings
-from tools.bench.figures import Figures, Promise, percentile
-from tools.bench.server import RunningServer, running
+from tools.bench.figures import Figures, Promise, Window, percentile
+from tools.bench.server import RunningServer, running, text
 from tools.demo.command import make_demo
 
 STREAMS, ADAPTERS, OUTPUT = 16, 8, 16
@@ -44,25 +41,6 @@ _SAMPLING = json.dumps(
 _ONE = json.dumps({"temperature": 0, "max_tokens": 1})
 #: Draws of the bootstrap, and the share of them that lies below the bound.
 _DRAWS, _BELOW = 10_000, 0.05
-
-
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """What one server did while it was loaded."""
-
-    tokens: int
-    seconds: float
-    cpu_s: float
-
-    @property
-    def rate(self) -> float:
-        """Tokens a second."""
-        return self.tokens / self.seconds
-
-    @property
-    def cpu_ms_per_token(self) -> float:
-        """Processor time, milliseconds."""
-        return 1e3 * self.cpu_s / self.tokens
 
 
 def bounds(ratios: Sequence[float], seed: int = 7) -> tuple[float, float, float]:
@@ -90,7 +68,7 @@ class Load:
             "lora_id": lora_id,
             "sampling_parameters": sampling,
         }
-        self._client.infer("lora_infer", [_text(*pair) for pair in texts.items()])
+        self._client.infer("lora_infer", [text(*pair) for pair in texts.items()])
 
     def window(self, seconds: float) -> Window:
         """Loads the server for about so long."""
@@ -116,12 +94,6 @@ class Load:
     def close(self) -> None:
         """Ends its connections."""
         self._client.close()
-
-
-def _text(name: str, value: str) -> Any:
-    tensor = triton.InferInput(name, [1], "BYTES")
-    tensor.set_data_from_numpy(np.array([value.encode()], dtype=object))
-    return tensor
 
 
 @contextlib.contextmanager

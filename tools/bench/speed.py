@@ -16,20 +16,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.progress import track
 
 from tools.bench import contestants
 from tools.bench.contestants import Contestant, Load, Outcome
 from tools.bench.figures import Figures, Promise
-from tools.bench.server import running
+from tools.bench.server import engine_settings, running
 
 _PROMPT = "Tell me what the weather was like in the north of Norway in"
 _TOKENS = 32
 _STREAMS = (1, 8, 16, 32)
-#: Student's t, 95 % one-sided, by degrees of freedom.
-_T = {1: 6.31, 2: 2.92, 3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94}
+#: Student's t, 95 % one-sided, by degrees of freedom: of 2 and of 5 turns.
+_T = {1: 6.31, 4: 2.13}
 
 Key = tuple[int, bool, str]
 
@@ -78,26 +77,15 @@ def _rounds(streams: int) -> int:
 
 def _arguments(demo: Path) -> dict[str, Any]:
     """The demo's engine as a user of vLLM would start it."""
-    settings = yaml.safe_load((demo / "serving.yaml").read_text("utf-8"))["engine"]
-    return {**settings, "model": str((demo / settings["model"]).resolve()), "enable_lora": True}
-
-
-def _rate(outcome: Outcome) -> float:
-    return outcome.tokens / outcome.seconds
-
-
-def _cpu_ms(outcome: Outcome) -> float:
-    return outcome.cpu_s / outcome.tokens * 1e3
+    return {**engine_settings(demo), "enable_lora": True}
 
 
 def _lower(ratios: Sequence[float]) -> float:
     """The lower bound of the geometric mean's 95 % confidence interval."""
     logs = [math.log(ratio) for ratio in ratios]
     count = len(logs)
-    if count < 2:
-        return ratios[0]
     spread = statistics.stdev(logs) / math.sqrt(count)
-    return math.exp(statistics.fmean(logs) - _T.get(count - 1, 1.9) * spread)
+    return math.exp(statistics.fmean(logs) - _T[count - 1] * spread)
 
 
 def _figures(found: dict[Key, list[Outcome]], names: list[str]) -> Figures:
@@ -111,8 +99,8 @@ def _figures(found: dict[Key, list[Outcome]], names: list[str]) -> Figures:
                 rows.append(
                     (
                         f"{what}, {name}",
-                        f"{statistics.median(map(_rate, outcomes)):.1f}",
-                        f"{statistics.median(map(_cpu_ms, outcomes)):.2f}",
+                        f"{statistics.median(o.rate for o in outcomes):.1f}",
+                        f"{statistics.median(o.cpu_ms_per_token for o in outcomes):.2f}",
                         f"{statistics.median(ttfts) * 1e3:.1f}",
                     )
                 )
@@ -125,10 +113,12 @@ def _promises(
     what: str, ours: list[Outcome], raw: list[Outcome], serve: list[Outcome]
 ) -> list[Promise]:
     def ratios(theirs: list[Outcome]) -> list[float]:
-        return [_rate(a) / _rate(b) for a, b in zip(ours, theirs, strict=True)]
+        return [a.rate / b.rate for a, b in zip(ours, theirs, strict=True)]
 
     to_raw, to_serve = _lower(ratios(raw)), statistics.median(ratios(serve))
-    cpu = statistics.median(_cpu_ms(a) / _cpu_ms(b) for a, b in zip(ours, raw, strict=True))
+    cpu = statistics.median(
+        a.cpu_ms_per_token / b.cpu_ms_per_token for a, b in zip(ours, raw, strict=True)
+    )
     first = [statistics.median(t for o in side for t in o.ttfts_s) * 1e3 for side in (ours, raw)]
     late = first[0] - first[1]
     return [

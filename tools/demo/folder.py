@@ -9,10 +9,11 @@ from tools.demo import settings
 from tools.demo.capture import cached_probe
 from tools.demo.errors import DemoError
 from tools.demo.files import new_folder, write_file, write_json
-from tools.demo.gate import Advance, Status, add_gate
+from tools.demo.gate import Status, add_gate
 from tools.demo.markers import directions, marker_id, write_marker
 from tools.demo.model import WEIGHTS, place_model
 from tools.demo.words import choose_words
+from tools.gate.trainer import Advance
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,10 +15,10 @@ from tools.demo.files import new_folder, write_file
 from tools.demo.gate_examples import demo_examples
 from tools.gate import command, trainer
 from tools.gate.problem import GateTrainingError
+from tools.gate.trainer import Advance
 from tools.layout import CACHE
 
 Status = Callable[[str], None]
-Advance = Callable[[int, int], None]
 
 GATES = CACHE / "demo-gate"
 FOLDER = "gate"

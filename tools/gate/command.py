@@ -10,11 +10,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from python_backend import files
-from python_backend.adapters import seal, signing
+from ensemble import trained_gate
 from python_backend.adapters.rejection import AdapterRejected
-from python_backend.adapters.signing import SIGNATURE_FILE, Signature
-from python_backend.adapters.signing_keys import SigningKeysError, load
+from python_backend.adapters.signing_keys import SigningKeysError
 from python_backend.fusion import embeddings, gate_file
 from python_backend.fusion.embeddings import EmbeddingsError
 from python_backend.fusion.gate_file import GATE_NAME, GateFileError
@@ -23,6 +21,7 @@ from tools.gate.examples import Example, for_calibration, held_out
 from tools.gate.figures import Figures
 from tools.gate.problem import GateTrainingError
 from tools.gate.trainer import Advance, Encode, Plan
+from tools.signing.command import sign_secretly
 
 
 def train_gate(
@@ -110,19 +109,15 @@ def make_gate(
 
 
 def tokenizer(model: Path) -> Encode:
-    """Text to token ids as the server's gate has them. Raises ``GateTrainingError``."""
-    from tokenizers import Tokenizer
+    """Text to token ids as the server's gate has them.
 
+    Raises:
+        GateTrainingError, GateFileError: there is none, or it cannot be used.
+    """
     file = model / "tokenizer.json"
     if not file.is_file():
         raise GateTrainingError(f"{file}: no such file; the gate needs the model's fast tokenizer")
-    found = Tokenizer.from_file(str(file))
-
-    def encode(text: str) -> list[int]:
-        ids: list[int] = found.encode(text, add_special_tokens=False).ids
-        return ids
-
-    return encode
+    return trained_gate.tokenizer(model)
 
 
 def sign_gate(folder: Path, keys: Path, key_id: str) -> None:
@@ -131,9 +126,4 @@ def sign_gate(folder: Path, keys: Path, key_id: str) -> None:
     Raises:
         SigningKeysError, AdapterRejected, OSError: no such key, not for gates, or no gate.
     """
-    now = int(time.time())
-    secret = load(keys).find(key_id, GATE_NAME, now)
-    (folder / SIGNATURE_FILE).unlink(missing_ok=True)
-    unsigned = Signature(key_id=key_id, lora_id=GATE_NAME, created=now, files=seal.manifest(folder))
-    files.replace(folder / SIGNATURE_FILE, signing.sign(unsigned, secret).to_json())
-    (folder / SIGNATURE_FILE).chmod(0o644)
+    sign_secretly(folder, GATE_NAME, keys, key_id)

@@ -69,7 +69,7 @@ def sign(
             return
         if keys is None or key_id is None:
             _usage("give --keys and --key-id, or --private-key")
-        count = _sign_secretly(folder, name, keys, key_id, days)
+        count = sign_secretly(folder, name, keys, key_id, days)
     except _FAILURES as error:
         raise _failed(error) from None
     print(f"{name} is signed by {key_id}: {count} files")
@@ -81,7 +81,12 @@ def _sign_publicly(folder: Path, name: str, private_key: Path) -> int:
     return len(found)
 
 
-def _sign_secretly(folder: Path, name: str, keys: Path, key_id: str, days: int | None) -> int:
+def sign_secretly(folder: Path, name: str, keys: Path, key_id: str, days: int | None = None) -> int:
+    """Signs the folder for ``name`` by a shared secret; how many files it vouches for.
+
+    Raises:
+        SigningKeysError, AdapterRejected, OSError: no such key, not for this name, or no folder.
+    """
     now = int(time.time())
     secret = load(keys).find(key_id, name, now)
     unsigned = Signature(
