@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from python_backend.engine.base import Job, Version
+from python_backend.engine.base import Job, Step, Version
 from python_backend.errors import AdapterFailed
 from python_backend.fusion.lockstep import Stream, decode
 from python_backend.fusion.mixing import Distribution
@@ -40,7 +40,7 @@ def test_a_session_tells_what_may_come_next(rig: Rig) -> None:
 def test_a_session_that_is_left_leaves_nothing(rig: Rig) -> None:
     async def leave() -> None:
         async def listen() -> None:
-            wanted = streams_of(rig, [(rig.versions[0], 0.5), (None, 0.5)], max_tokens=200)
+            wanted = streams_of([(rig.versions[0], 0.5), (None, 0.5)], max_tokens=200)
             async for _ in decode(rig.engine, rig.info, wanted, KNOWN):
                 started.set()
 
@@ -63,9 +63,10 @@ def test_a_version_that_cannot_be_loaded_has_no_session(rig: Rig, tmp_path: Path
 
 
 def streams_of(
-    rig: Rig, parts: list[tuple[Version | None, float]], **sampling: object
+    parts: list[tuple[Version | None, float]],
+    ids: tuple[int, ...] = (0, 1, 2, 3, 4),
+    **sampling: object,
 ) -> list[Stream]:
-    ids = tuple(range(5))
     request = EngineRequest({"temperature": 0.0, "ignore_eos": True, **sampling}, stream=True)
     return [
         Stream(Job(f"mix{id(parts)}-{n}", ids, request, version, f"salt{n}"), weight)
@@ -73,12 +74,16 @@ def streams_of(
     ]
 
 
+def chances(step: Step) -> dict[int, float]:
+    (found,) = json.loads(step.sequences[0].logprobs or "")
+    return {int(token): math.exp(entry["logprob"]) for token, entry in found.items()}
+
+
 def row(rig: Rig, ids: tuple[int, ...], version: Version | None) -> dict[int, float]:
     """A part's chances for the next token, by an ordinary request for log-probabilities."""
     request = EngineRequest({"max_tokens": 1, "temperature": 0.0, "logprobs": 2000})
     (step,) = rig.run(collect(rig, Job(f"row{id(ids)}", ids, request, version, "other")))
-    (found,) = json.loads(step.sequences[0].logprobs or "")
-    return {int(token): math.exp(entry["logprob"]) for token, entry in found.items()}
+    return chances(step)
 
 
 @pytest.mark.server
@@ -88,18 +93,11 @@ def test_mixed_chances_are_the_hand_computed_ones(
 ) -> None:
     prompt = vllm_rig.run(vllm_rig.engine.encode(PROMPT, special_tokens=True))
     parts = list(zip([*vllm_rig.versions, None], shares, strict=True))
-    wanted = [
-        Stream(Job(f"hand{stream.job.uid}", prompt, stream.job.request, *rest), stream.weight)
-        for stream in streams_of(vllm_rig, parts, max_tokens=6, logprobs=10)
-        for rest in [(stream.job.version, stream.job.cache_salt)]
-    ]
+    wanted = streams_of(parts, prompt, max_tokens=6, logprobs=10)
 
     async def answer() -> list[dict[int, float]]:
-        rows = []
-        async for step in decode(vllm_rig.engine, vllm_rig.info, wanted, 256):
-            (found,) = json.loads(step.sequences[0].logprobs or "")
-            rows.append({int(token): math.exp(e["logprob"]) for token, e in found.items()})
-        return rows
+        steps = decode(vllm_rig.engine, vllm_rig.info, wanted, 256)
+        return [chances(step) async for step in steps]
 
     prefix = prompt
     for mixed in vllm_rig.run(answer()):

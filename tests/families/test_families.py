@@ -7,6 +7,7 @@ is applied in part shows in the log-probabilities.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,14 @@ def test_target_is_the_whole_model(family: Run) -> None:
             assert sorted([rows, columns]) == ends == sorted([models.VOCABULARY, 128])
 
 
+def agrees(model: Any, name: str, prompt: list[int], answer: dict[str, Any]) -> None:
+    """The engine's answer is the one that the reference model gives."""
+    best, logprobs, lead = reference.judge(model, prompt, answer["ids"])
+    assert answer["ids"] == best, f"{name}, smallest lead {lead}"
+    errors = zip(answer["logprobs"], logprobs, strict=True)
+    assert max(abs(ours - theirs) for ours, theirs in errors) <= MAX_LOGPROB_ERROR
+
+
 def test_answers_are_those_of_transformers(family: Run) -> None:
     """Base and adapters: in one batch, alone after switches, and read again after removal."""
     result = family.result
@@ -83,10 +92,7 @@ def test_answers_are_those_of_transformers(family: Run) -> None:
             ]
             for prompt, answer in answers:
                 assert len(answer["ids"]) == TOKENS
-                best, logprobs, lead = reference.judge(model, prompt, answer["ids"])
-                assert answer["ids"] == best, f"{name}, smallest lead {lead}"
-                errors = zip(answer["logprobs"], logprobs, strict=True)
-                assert max(abs(ours - theirs) for ours, theirs in errors) <= MAX_LOGPROB_ERROR
+                agrees(model, name, prompt, answer)
 
 
 def test_mixtures_are_the_dense_sum(family: Run) -> None:
@@ -95,10 +101,7 @@ def test_mixtures_are_the_dense_sum(family: Run) -> None:
         assert family.result["again"][name]["ids"] == family.result["fused"][name][0]["ids"]
         model = reference.mixture(family.base, family.folders, parts)
         for prompt, answer in zip(PROMPTS, family.result["fused"][name], strict=True):
-            best, logprobs, lead = reference.judge(model, prompt, answer["ids"])
-            assert answer["ids"] == best, f"{name}, smallest lead {lead}"
-            errors = zip(answer["logprobs"], logprobs, strict=True)
-            assert max(abs(ours - theirs) for ours, theirs in errors) <= MAX_LOGPROB_ERROR
+            agrees(model, name, prompt, answer)
     if family.mixtures:
         base = [answer["ids"] for answer in family.result["mixed"]["base"]]
         said = {name: [a["ids"] for a in fused] for name, fused in family.result["fused"].items()}

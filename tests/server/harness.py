@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
+
 from tests.server.client import Client
 from tests.server.shapes import Refused
 
@@ -56,6 +58,10 @@ class Server:
     def new_client(self, who: str = "admin") -> Client:
         """A client with connections of its own, speaking as one of ``keys.json``."""
         return Client(self.http, self.grpc, self.keys[who])
+
+    def metrics_text(self) -> str:
+        """What the metrics endpoint says now."""
+        return httpx.get(f"http://127.0.0.1:{self.ports[2]}/metrics", timeout=10).text
 
     def tail(self, lines: int = TAIL_LINES) -> str:
         return tail(self.log, lines)

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -32,7 +31,7 @@ LONG = sampling(max_tokens=900, min_tokens=900, ignore_eos=True)
 
 def counters(server: Server) -> dict[str, float]:
     """What waits and what runs, of all departments."""
-    text = httpx.get(f"http://127.0.0.1:{server.ports[2]}/metrics", timeout=10).text
+    text = server.metrics_text()
     found = dict.fromkeys(COUNTED, 0.0)
     for family in text_string_to_metric_families(text):
         if family.name in found:

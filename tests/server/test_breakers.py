@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.server import admin_tools, test_prometheus
-from tests.server.access_tools import lines_of
+from tests.server.access_tools import lines_of, wait_until
 from tests.server.breaking import (
     CLOSED,
     HALF_OPEN,
@@ -36,13 +36,6 @@ from tests.server.test_signals import samples, value, wait
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with breaking_house(tmp_path_factory) as found:
         yield found
-
-
-def until(done: Callable[[], bool], limit_s: float = 30.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def copy_of(weights: bytes) -> Path | None:
@@ -70,20 +63,20 @@ def test_mislabelled_weights(house: House) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(house.right, [one] * 100))
     put_out()
-    until(lambda: copy_of(own) is not None)
+    wait_until(lambda: copy_of(own) is not None, 30)
     copy = copy_of(own)
     assert copy is not None
     copy.write_bytes(wrong)
     # Until the worker has hashed what it read, nobody knows; from then on nobody is answered.
-    until(lambda: getattr(house.refusal(one), "code", "") == "adapter_failed")
+    wait_until(lambda: getattr(house.refusal(one), "code", "") == "adapter_failed", 30)
 
     def warned() -> bool:
         house.refusal(one)
         time.sleep(0.7)
         return house.times("routing", "warning") == 1
 
-    until(warned)
-    until(lambda: getattr(house.refusal(one), "code", "") == "breaker_open")
+    wait_until(warned, 30)
+    wait_until(lambda: getattr(house.refusal(one), "code", "") == "breaker_open", 30)
     found = house.state("routing", OPEN)
     assert value(found, checks, result="wrong") >= 4
     assert 0 < value(found, "lora_route_error_ratio") < 1
@@ -125,7 +118,7 @@ def test_a_slow_disk(house: House) -> None:
         loads(1)
         return value(samples(house.server), STATE, signal="load_latency") == signal_state
 
-    until(lambda: reached(OPEN))
+    wait_until(lambda: reached(OPEN), 30)
     found = house.state("load_latency", OPEN)
     assert value(found, "lora_load_latency_seconds") >= 0.6
     resident = next(
@@ -136,10 +129,10 @@ def test_a_slow_disk(house: House) -> None:
     assert "load_latency" in refused.message and "retry_after=1" in refused.message
     # Those that are there go on, and what was refused is there in a moment.
     house.right(resident)
-    until(lambda: house.refusal(name) is None)
+    wait_until(lambda: house.refusal(name) is None, 30)
     # Ten quick loads in a row close it, on the way of warming and of probes.
     house.disk.takes(0)
-    until(lambda: reached(CLOSED))
+    wait_until(lambda: reached(CLOSED), 30)
     assert value(samples(house.server), "lora_breaker_refusals_total", signal="load_latency") >= 1
 
 
@@ -151,7 +144,7 @@ def test_reset_while_probes_are_let_through(house: House) -> None:
         house.refusal(next(cold))
         return house.times("load_latency", "open") == 2
 
-    until(opened)
+    wait_until(opened, 30)
     house.disk.takes(0)
     time.sleep(5.5)
     house.refusal(next(cold))
@@ -184,7 +177,7 @@ def test_copies_that_leave_memory_empty(house: House) -> None:
     for to in ("warning", "open", "half_open", "closed"):
         assert house.times("fragmentation", to) >= 1, to
     assert "memory that was held and not used was given back" in house.server.log.read_text()
-    until(lambda: copies() <= 4)
+    wait_until(lambda: copies() <= 4, 30)
 
 
 def test_churn_over_the_slots(house: House) -> None:

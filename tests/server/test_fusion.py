@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.server.access_tools import lines_of, wait_until
 from tests.server.client import DOORS, Client
 from tests.server.harness import Server
 from tests.server.shapes import Refused, Reply, expect_error, grpc_request, sampling
+from tests.server.test_cancel import BOUND_S, GONE, long_request
 
 SEA = "Tell me about the sea."
 FUSION_DOORS = tuple(f"{way} adapter_fusion" for way in ("stream", "generate", "sse"))
@@ -99,31 +102,22 @@ def test_modes_that_are_not_there(client: Client, mode: Any) -> None:
         ask(client, "stream adapter_fusion", f"{ONE}*1", fusion=json.dumps({"mode": mode}))
 
 
-class copied:
+@contextlib.contextmanager
+def copied(client: Client, root: Path, marker: str, name: str) -> Iterator[None]:
     """A marker adapter under another name, for the block, as a folder dropped into the root."""
 
-    def __init__(self, client: Client, root: Path, marker: str, name: str) -> None:
-        self._client, self._from, self._to = client, root / marker, root / name
-
-    def __enter__(self) -> None:
-        shutil.copytree(self._from, self._to)
-        within(20.0, lambda: self._served())
-
-    def _served(self) -> bool:
+    def served() -> bool:
         try:
-            return bool(ask(self._client, "grpc lora_infer", self._to.name).text)
+            return bool(ask(client, "grpc lora_infer", name).text)
         except Refused:
             return False
 
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._to)
-
-
-def within(limit_s: float, condition: Any) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < limit_s
-        time.sleep(0.1)
+    shutil.copytree(root / marker, root / name)
+    wait_until(served, 20.0)
+    try:
+        yield
+    finally:
+        shutil.rmtree(root / name)
 
 
 def test_a_part_changes_and_goes(server: Server, client: Client) -> None:
@@ -136,7 +130,7 @@ def test_a_part_changes_and_goes(server: Server, client: Client) -> None:
         other = list(server.markers)[4]
         for file in (root / other).iterdir():
             shutil.copyfile(file, root / name / file.name)
-        within(20.0, lambda: ask(client, "grpc lora_infer", mixed).served != first.served)
+        wait_until(lambda: ask(client, "grpc lora_infer", mixed).served != first.served, 20.0)
         second = ask(client, "grpc lora_infer", mixed)
         assert second.text.split() == [server.markers[other]] * 4
         # The one made of the old part leaves by itself.
@@ -149,8 +143,21 @@ def test_a_part_changes_and_goes(server: Server, client: Client) -> None:
             return error.code == "not_found"
         return False
 
-    within(20.0, refused)
+    wait_until(refused, 20.0)
     server.wait_for_log(f"mixture {second.served} is retired", mark)
+
+
+def each_says_its_word(client: Client, requests: list[Any], expected: dict[str, str]) -> None:
+    """All at once, on four streams: by request id, the word that is to be said twice."""
+    with ThreadPoolExecutor(4) as pool:
+        parts = [requests[i::4] for i in range(4)]
+        streams = {k: v for found in pool.map(client.streams_grpc, parts) for k, v in found.items()}
+    wrong = {
+        uid: (stream.text, stream.error)
+        for uid, stream in streams.items()
+        if stream.error or stream.finals != 1 or stream.text.split() != [expected[uid]] * 2
+    }
+    assert len(streams) == len(requests) and wrong == {}
 
 
 @pytest.mark.parametrize("count", [1, 8, 64, 256])
@@ -170,44 +177,25 @@ def test_many_at_once(server: Server, client: Client, count: int) -> None:
             "stream": True,
         }
         requests.append(grpc_request("adapter_fusion", fields, request_id=uid))
-    with ThreadPoolExecutor(4) as pool:
-        parts = [requests[i::4] for i in range(4)]
-        streams = {k: v for found in pool.map(client.streams_grpc, parts) for k, v in found.items()}
-    wrong = {
-        uid: (stream.text, stream.error)
-        for uid, stream in streams.items()
-        if stream.error or stream.finals != 1 or stream.text.split() != [expected[uid]] * 2
-    }
-    assert len(streams) == len(requests) and wrong == {}
+    each_says_its_word(client, requests, expected)
 
 
 def test_a_cancel_reaches_the_engine(server: Server, client: Client) -> None:
-    fields = {
-        "text_input": "Count:",
-        "lora_id": f"{ONE}*0.9+{TWO}*0.1",
-        "credential": server.keys["admin"],
-        "sampling_parameters": sampling(max_tokens=900, min_tokens=900, ignore_eos=True),
-        "stream": True,
-    }
+    request = long_request(server, "adapter_fusion", lora_id=f"{ONE}*0.9+{TWO}*0.1", stream=True)
     mark = server.log_mark()
-    call = client.stub.ModelStreamInfer(iter([grpc_request("adapter_fusion", fields)]), timeout=60)
+    call = client.stub.ModelStreamInfer(iter([request]), timeout=60)
     assert not next(call).error_message
     call.cancel()
-    server.wait_for_log("[vllm] Successfully cancelled the request", mark, 1, 5.0)
+    server.wait_for_log(GONE, mark, 1, BOUND_S)
 
 
 def test_it_is_counted_and_audited(server: Server, client: Client) -> None:
     reply = ask(client, "stream adapter_fusion", f"{ONE}*0.8+{TWO}*0.2")
-    metrics = client.http.get(f"http://127.0.0.1:{server.ports[2]}/metrics").text
+    metrics = server.metrics_text()
     counted = [line for line in metrics.splitlines() if line.startswith("lora_fusions_total")]
     assert any('mode="weights"' in line and 'outcome="ok"' in line for line in counted)
     assert "lora_fusion_build_seconds_count" in metrics
-    lines = [
-        json.loads(line)
-        for path in (server.state / "audit").glob("*.jsonl*")
-        for line in path.read_text().splitlines()
-        if reply.uid in line
-    ]
+    lines = lines_of(server, uid=reply.uid)
     by_event = {line["event"]: line for line in lines}
     assert by_event["decision"]["resolved"] == f"{ONE}*0.8+{TWO}*0.2"
     assert len(by_event["decision"]["digests"]) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import pytest
 from tests.server.client import Client
 from tests.server.harness import ROOT, Server
 from tests.server.shapes import Reply, expect_error, grpc_request, sampling
+from tests.server.test_cancel import BOUND_S, GONE, long_request
+from tests.server.test_fusion import SEA, each_says_its_word
 
-SEA = "Tell me about the sea."
 MARKERS = tuple(f"mark_w000{number}_v1" for number in range(1, 5))
 ONE, TWO = MARKERS[:2]
 BOTH = "Rate the risk of this loan and write test cases for the loan form."
@@ -165,29 +165,21 @@ def test_crossing_parts_beside_ordinary_requests(server: Server, client: Client)
             wish = {"mode": "distribution", "weights": {heavy: 0.7, light: 0.3}}
             fields["fusion"] = json.dumps(wish)
         requests.append(grpc_request("adapter_fusion", fields, request_id=uid))
-    with ThreadPoolExecutor(4) as pool:
-        parts = [requests[i::4] for i in range(4)]
-        streams = {k: v for found in pool.map(client.streams_grpc, parts) for k, v in found.items()}
-    wrong = {
-        uid: (stream.text, stream.error)
-        for uid, stream in streams.items()
-        if stream.error or stream.finals != 1 or stream.text.split() != [expected[uid]] * 2
-    }
-    assert len(streams) == len(requests) and wrong == {}
+    each_says_its_word(client, requests, expected)
 
 
 def test_a_cancel_ends_every_part(server: Server, client: Client) -> None:
-    fields = {
-        "text_input": "Count:",
-        "credential": server.keys["admin"],
-        "sampling_parameters": sampling(max_tokens=256, ignore_eos=True),
-        "fusion": json.dumps({"mode": "distribution", "weights": {ONE: 0.6, TWO: 0.4}}),
-        "stream": True,
-    }
+    request = long_request(
+        server,
+        "adapter_fusion",
+        sampling_parameters=sampling(max_tokens=256, ignore_eos=True),
+        fusion=json.dumps({"mode": "distribution", "weights": {ONE: 0.6, TWO: 0.4}}),
+        stream=True,
+    )
     mark = server.log_mark()
-    call = client.stub.ModelStreamInfer(iter([grpc_request("adapter_fusion", fields)]), timeout=60)
+    call = client.stub.ModelStreamInfer(iter([request]), timeout=60)
     assert not next(call).error_message
     call.cancel()
-    server.wait_for_log("[vllm] Successfully cancelled the request", mark, 1, 5.0)
+    server.wait_for_log(GONE, mark, 1, BOUND_S)
     # Its places are free again: as many can be asked for at once.
     assert mixed(client, {ONE: 0.6, TWO: 0.4}).text.split() == [server.markers[ONE]] * 4

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
@@ -106,7 +105,7 @@ def test_a_listed_folder_that_is_missing_blocks_nobody_else(other: Second) -> No
 
 def test_metrics_are_absent_when_not_wanted(other: Second) -> None:
     other.ask()
-    text = httpx.get(f"http://127.0.0.1:{other.server.ports[2]}/metrics", timeout=10).text
+    text = other.server.metrics_text()
     assert "nv_inference_count" in text
     assert "vllm:" not in text
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
-import httpx
 import pytest
 
 from tests.server import second
@@ -79,7 +78,7 @@ def test_unload_and_load_again(other: Server) -> None:
     ask_one(other)
     counted = value(before, "lora_requests_total", **OK) + 1
     wait(other, lambda now: value(now, "lora_requests_total", **OK) == counted)
-    text = httpx.get(f"http://127.0.0.1:{other.ports[2]}/metrics", timeout=10).text
+    text = other.metrics_text()
     series = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line[:1] not in ("", "#")]
     assert len(series) == len(set(series))
 

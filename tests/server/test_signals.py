@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
@@ -32,7 +31,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def families(server: Server) -> dict[str, Any]:
-    text = httpx.get(f"http://127.0.0.1:{server.ports[2]}/metrics", timeout=10).text
+    text = server.metrics_text()
     found = {f.name: f for f in text_string_to_metric_families(text)}
     return {name: f for name, f in found.items() if name.startswith("lora_")}
 

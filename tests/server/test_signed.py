@@ -5,7 +5,6 @@ Its adapter root has accidents, too: they are no order to remove anything.
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from python_backend.adapters.weights import WEIGHTS_FILE
 from tests.server import access_tools, harness
 from tests.server.admin_tools import ask, ended, listed, says
 from tests.server.harness import Server
-from tests.server.shapes import expect_error
+from tests.server.shapes import expect_error, sampling
 from tools.audit.findings import Kind
 
 pytestmark = pytest.mark.server
@@ -175,10 +174,10 @@ def test_a_folder_that_is_renamed_while_it_is_used(house: Path, server: Server) 
     heard: list[str] = []
 
     def stream() -> None:
-        sampling = json.dumps({"max_tokens": 120, "temperature": 0, "ignore_eos": True})
+        long = sampling(max_tokens=120, ignore_eos=True)
         client = server.new_client()
         found = client.stream_grpc(
-            "lora_stream", text_input=PROMPT, lora_id=name, sampling_parameters=sampling
+            "lora_stream", text_input=PROMPT, lora_id=name, sampling_parameters=long
         )
         heard.append(found.text)
         client.close()

@@ -7,7 +7,6 @@ import shutil
 import time
 from pathlib import Path
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server import harness
@@ -19,7 +18,7 @@ LIMIT_S = 20.0
 
 def tier_metrics(server: Server) -> dict[tuple[str, ...], float]:
     """``lora_tier_bytes`` by tier and kind."""
-    text = httpx.get(f"http://127.0.0.1:{server.ports[2]}/metrics", timeout=10).text
+    text = server.metrics_text()
     return {
         (sample.labels["tier"], sample.labels["kind"]): sample.value
         for family in text_string_to_metric_families(text)

@@ -136,6 +136,16 @@ def gate(make_gate: Callable[..., Gate]) -> Gate:
 
 
 @pytest.fixture
+def config(tmp_path: Path, make_gate: Callable[..., Gate], policy_path: Path) -> Path:
+    """A serving.yaml with a published catalog and the ticket key beside it."""
+    make_gate()
+    path = tmp_path / "serving.yaml"
+    body = {"adapters": {"root": "adapters"}, "policy": "policy.yaml", "state_dir": "state"}
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+@pytest.fixture
 def make_policy(tmp_path: Path, policy_body: Any) -> Callable[..., Policy]:
     def build(key: bytes | None = None, *, subject: str | None = None, **changes: Any) -> Policy:
         (tmp_path / "key.pem").write_bytes(pem(RSA_KEY) if key is None else key)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 
-from ensemble.gate import Gate
 from ensemble.gate_server import GateServer
 from python_backend.errors import NotFound, Unauthenticated
 from python_backend.messages import RawRequest
@@ -37,15 +35,6 @@ class Recorder:
             return write
 
         return series
-
-
-@pytest.fixture
-def config(tmp_path: Path, make_gate: Callable[..., Gate], policy_path: Path) -> Path:
-    make_gate()
-    path = tmp_path / "serving.yaml"
-    body = {"adapters": {"root": "adapters"}, "policy": "policy.yaml", "state_dir": "state"}
-    path.write_text(yaml.safe_dump(body))
-    return path
 
 
 def ask(server: GateServer, lora_id: bytes, key: bytes = b"fin-key") -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ensemble.admin import AdminServer
-from ensemble.gate import Gate
 from ensemble.gate_server import GateServer
 from python_backend import runtime, ticket
 from python_backend.audit import retention
@@ -25,16 +22,6 @@ from tests.unit.ensemble.conftest import BOOT_ID
 
 ROOT = Path(__file__).resolve().parents[3]
 FIN = RawRequest(credential=b"fin-key", text_input=b"Hello", lora_id=b"fin_risk_v1")
-
-
-@pytest.fixture
-def config(tmp_path: Path, make_gate: Callable[..., Gate], policy_path: Path) -> Path:
-    """A serving.yaml with a published catalog and the ticket key beside it."""
-    make_gate()
-    path = tmp_path / "serving.yaml"
-    body = {"adapters": {"root": "adapters"}, "policy": "policy.yaml", "state_dir": "state"}
-    path.write_text(yaml.safe_dump(body))
-    return path
 
 
 def lines(config: Path) -> list[dict[str, Any]]:

@@ -31,12 +31,12 @@ NAMES = ("fin_risk_v1", "fin_tone_v1", "svc_chat_v1", "fin_risk_v3")
 
 def sure_gate(base: str) -> Weigher:
     """A gate that goes by the words: of the words with a domain each has an equal share."""
-    keys = np.eye(5, dtype=np.float32) * 30
     return Weigher(
         names=NAMES,
         query=np.eye(5, dtype=np.float32),
-        keys=keys,
-        values=np.log(np.eye(5) * 0.98 + 0.005).astype(np.float32) * 0,
+        keys=np.eye(5, dtype=np.float32) * 30,
+        # What a token says is a vector along its own key: equal shares give equal weights.
+        values=np.eye(5, dtype=np.float32) * 3,
         readout=np.array([1.0, 0.01], np.float32),
         base=base,
     )
@@ -53,10 +53,7 @@ def folder(tmp_path: Path, model_dir: Path) -> Path:
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="other"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     tokenizer.save(str(model_dir / "tokenizer.json"))
-    gate = sure_gate(embeddings.open_model(model_dir).digest)
-    # What a token says is a vector along its own key: equal shares give equal weights.
-    gate = dataclasses.replace(gate, values=np.eye(5, dtype=np.float32) * 3)
-    gate_file.write(tmp_path / "gate", gate)
+    gate_file.write(tmp_path / "gate", sure_gate(embeddings.open_model(model_dir).digest))
     return tmp_path / "gate"
 
 
@@ -73,7 +70,7 @@ class Desk:
             fusion=json.dumps(fusion).encode(),
         )
         raw = dataclasses.replace(raw, **changes)
-        return self.gate.decide(raw, now_s=changes.pop("now_s", 100.0), now_ns=10**12)
+        return self.gate.decide(raw, now_s=100.0, now_ns=10**12)
 
     def parts(self, text: str, who: str = "admin", **changes: Any) -> dict[str, float]:
         found: tuple[Part, ...] = peek(self.ask(text, who, **changes).ticket).parts

@@ -11,6 +11,7 @@ from typing import Any
 from python_backend import errors, ticket
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission, Limits
+from python_backend.completion import Completion
 from python_backend.engine.fake import FakeEngine
 from python_backend.messages import Answer, EngineRequest
 from python_backend.service import Call, GenerateService
@@ -57,6 +58,21 @@ class Recorder:
         (end,) = self.ends
         assert isinstance(end, Answer)
         return end
+
+
+class Notes:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.completions: list[Completion] = []
+        self.refusal: errors.ServingError | None = None
+
+    def check(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
+    def record(self, completion: Completion) -> None:
+        self.completions.append(completion)
 
 
 class House:
@@ -156,7 +172,7 @@ def run(test: Test, *, limit: int = 10, seats: int = 16, **engine_options: Any) 
     return asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+async def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+    async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.001)

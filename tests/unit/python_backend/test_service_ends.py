@@ -10,8 +10,7 @@ import logging
 import pytest
 
 from python_backend import errors
-from python_backend.completion import Completion
-from tests.unit.python_backend.service_house import PROMPT, House, Recorder, run, until
+from tests.unit.python_backend.service_house import PROMPT, House, Notes, Recorder, run, until
 
 
 def test_cancel_while_running() -> None:
@@ -219,21 +218,6 @@ def test_no_prompt_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     assert json.dumps(PROMPT) not in caplog.text
     assert "[vllm] Cancelling the request" in caplog.text
     assert "[vllm] Successfully cancelled the request" in caplog.text
-
-
-class Notes:
-    """A sink that remembers."""
-
-    def __init__(self) -> None:
-        self.completions: list[Completion] = []
-        self.refusal: errors.ServingError | None = None
-
-    def check(self) -> None:
-        if self.refusal is not None:
-            raise self.refusal
-
-    def record(self, completion: Completion) -> None:
-        self.completions.append(completion)
 
 
 def test_every_end_is_told_once() -> None:

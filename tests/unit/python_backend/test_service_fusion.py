@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from python_backend import lora_metrics
-from python_backend.completion import Completion, NoSink
+from python_backend.completion import NoSink
 from python_backend.completion_metrics import MetricsSink
 from python_backend.engine.base import Version
 from python_backend.errors import Overloaded
 from python_backend.leasing import Leases
 from python_backend.service import GenerateService
 from python_backend.ticket import Part
-from tests.unit.python_backend.service_house import BOOT, DIGEST, KEY, House, run
+from tests.unit.python_backend.service_house import BOOT, DIGEST, KEY, House, Notes, run
 
 PARTS = (Part("fin_risk_v1", DIGEST, 0.6), Part("svc_chat_v1", "c" * 64, 0.3))
 MIXED = "fin_risk_v1*0.6+svc_chat_v1*0.3"
@@ -45,17 +45,9 @@ class Mixtures:
             self.held -= 1
 
 
-class Sink(NoSink):
-    def __init__(self) -> None:
-        self.found: list[Completion] = []
-
-    def record(self, completion: Completion) -> None:
-        self.found.append(completion)
-
-
-def mixing(house: House) -> tuple[Mixtures, Sink]:
+def mixing(house: House) -> tuple[Mixtures, Notes]:
     """Has the house's service mix."""
-    mixtures, sink = Mixtures(house), Sink()
+    mixtures, sink = Mixtures(house), Notes()
     info = house.service._runner._info
     house.service = GenerateService(
         house.engine,
@@ -90,7 +82,7 @@ def test_a_mixture_answers_and_says_so() -> None:
             "base": 0.1,
         }
         assert mixtures.asked == [(PARTS, "fin")] and mixtures.held == 0
-        (completion,) = sink.found
+        (completion,) = sink.completions
         assert (completion.mode, completion.outcome, completion.served) == ("weights", "ok", name)
 
     run(test)
@@ -122,7 +114,7 @@ def test_one_that_cannot_be_made_is_counted() -> None:
         assert recorder.events == ["accept", recorder.error]
         assert recorder.error.code == "overloaded"
         put: list[Any] = []
-        MetricsSink(NoSink(), put.extend).record(sink.found[0])
+        MetricsSink(NoSink(), put.extend).record(sink.completions[0])
         labels = (("mode", "weights"), ("outcome", "overloaded"))
         assert [u.labels for u in put if u.name == lora_metrics.FUSIONS] == [labels]
 

@@ -8,21 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from python_backend.adapters import oms_library, seal, staging
-from python_backend.adapters.rejection import AdapterRejected, Reason
-from python_backend.adapters.seal import SignaturePolicy
+from python_backend.adapters import oms_library, seal
 from python_backend.adapters.signing import BUNDLE_FILE
-from python_backend.adapters.signing_keys import KeyFile
-from tests.badadapters import good, target
-
-NAME = "fin_risk_v1"
-NOW = 1_800_000_000.0
-LIMIT = 64 << 20
+from tests.unit.python_backend.adapters.signing_house import NAME, SignedFolder
 
 
 def pair(path: Path, curve: ec.EllipticCurve | None = None) -> str:
@@ -34,23 +25,19 @@ def pair(path: Path, curve: ec.EllipticCurve | None = None) -> str:
     return key.public_key().public_bytes(pem, kind).decode()
 
 
-class House:
+class House(SignedFolder):
     """A folder, a publisher, and a server that trusts him for ``fin_*``, which must be signed."""
 
     def __init__(self, tmp: Path) -> None:
-        self.folder, self.staged, self.keys = tmp / NAME, tmp / "staged", tmp / "keys.yaml"
-        self.now = NOW
         self.private = tmp / "acme"
         self.public = pair(self.private)
-        good().write(self.folder)
-        (self.folder / "README.md").write_text("about it")
-        self.trust(adapters=["fin_*"])
-        self.policy = SignaturePolicy(("fin_*",), KeyFile(self.keys), lambda: self.now)
+        super().__init__(tmp, [self._key()], hidden=str(tmp))
+
+    def _key(self, **changes: object) -> dict[str, object]:
+        return {"id": "acme", "public_key": self.public, "adapters": ["fin_*"], **changes}
 
     def trust(self, **changes: object) -> None:
-        key = {"id": "acme", "public_key": self.public, "adapters": ["fin_*"], **changes}
-        self.keys.touch(0o600)
-        self.keys.write_text(yaml.safe_dump({"version": 1, "keys": [key]}))
+        self.write_keys([self._key(**changes)])
 
     @property
     def bundle(self) -> Path:
@@ -68,18 +55,3 @@ class House:
         change(outer, statement)
         envelope["payload"] = base64.b64encode(json.dumps(statement).encode()).decode()
         self.bundle.write_text(json.dumps(outer))
-
-    def stage(self, lora_id: str = NAME) -> staging.StagedAdapter:
-        return staging.stage(
-            self.folder, self.staged, target(), LIMIT, lora_id=lora_id, signatures=self.policy
-        )
-
-    def refuses(self, reason: Reason, *mentions: str, lora_id: str = NAME) -> None:
-        with pytest.raises(AdapterRejected) as caught:
-            self.stage(lora_id)
-        assert caught.value.reason is reason, caught.value.text
-        sentence = caught.value.sentence
-        for words in mentions:
-            assert words in sentence, sentence
-        assert sentence.isascii() and str(self.folder.parent) not in sentence
-        assert not list(self.staged.glob("*"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from python_backend.adapters import ahead
@@ -11,6 +10,7 @@ from python_backend.adapters.ahead import Ahead
 from python_backend.adapters.store import PRELOADS
 from python_backend.engine.base import Version
 from tests.unit.python_backend.adapters.store_house import SIZE, World
+from tests.unit.python_backend.service_house import until
 
 
 class Line:
@@ -24,12 +24,6 @@ class Line:
         self.waiting += versions
         self.world.leased |= {version.int_id for version in versions}
         self.ahead.changed()
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not reached():
-            await asyncio.sleep(0.005)
 
 
 def test_what_waits_is_there_before_its_turn(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from python_backend.adapters.seal import SignaturePolicy
 from python_backend.adapters.signing import BUNDLE_FILE, SIGNATURE_FILE
 from python_backend.adapters.signing_keys import SigningKeysError
 from tests.badadapters.files import CONFIG_FILE, WEIGHTS_FILE
-from tests.unit.python_backend.adapters.publisher_house import NAME, NOW, House, pair
+from tests.unit.python_backend.adapters.publisher_house import House, pair
+from tests.unit.python_backend.adapters.signing_house import NAME, NOW, edit_weights
 
 
 @pytest.fixture
@@ -37,12 +38,6 @@ def test_what_a_publisher_signed_is_staged(house: House, curve: ec.EllipticCurve
     house.sign()
     copy = house.stage()
     assert sorted(path.name for path in copy.path.iterdir()) == [CONFIG_FILE, WEIGHTS_FILE]
-
-
-def edit_weights(folder: Path) -> None:
-    data = bytearray((folder / WEIGHTS_FILE).read_bytes())
-    data[-1] ^= 1
-    (folder / WEIGHTS_FILE).write_bytes(data)
 
 
 def link(folder: Path, name: str) -> None:

@@ -10,36 +10,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
-from python_backend.adapters import seal, signing, signing_keys, source_folder, staging
+from python_backend.adapters import seal, signing, signing_keys, source_folder
 from python_backend.adapters.rejection import AdapterRejected, Reason
 from python_backend.adapters.seal import SignaturePolicy
 from python_backend.adapters.signing import SIGNATURE_FILE, Signature
-from python_backend.adapters.signing_keys import KeyFile, SigningKeysError
-from tests.badadapters import good, target
+from python_backend.adapters.signing_keys import SigningKeysError
 from tests.badadapters.files import CONFIG_FILE, WEIGHTS_FILE
+from tests.unit.python_backend.adapters.signing_house import (
+    LIMIT,
+    NAME,
+    NOW,
+    SignedFolder,
+    edit_weights,
+)
 
-NAME = "fin_risk_v1"
 SECRET, OTHER = "11" * 32, "22" * 32
-NOW = 1_800_000_000.0
-LIMIT = 64 << 20
 
 
-class House:
-    """A folder, a keys file, and a server that wants ``fin_*`` signed."""
+class House(SignedFolder):
+    """One whose secret the server has."""
 
     def __init__(self, tmp: Path) -> None:
-        self.folder, self.staged, self.keys = tmp / NAME, tmp / "staged", tmp / "keys.yaml"
-        self.now = NOW
-        good().write(self.folder)
-        (self.folder / "README.md").write_text("about it")
-        self.write_keys([{"id": "fin-1", "secret": SECRET, "adapters": ["fin_*"]}])
-        self.policy = SignaturePolicy(("fin_*",), KeyFile(self.keys), lambda: self.now)
-
-    def write_keys(self, keys: list[dict[str, object]]) -> None:
-        self.keys.touch(0o600)
-        self.keys.write_text(yaml.safe_dump({"version": 1, "keys": keys}))
+        super().__init__(
+            tmp, [{"id": "fin-1", "secret": SECRET, "adapters": ["fin_*"]}], hidden=SECRET
+        )
 
     def sign(self, key_id: str = "fin-1", secret: str = SECRET, **changes: object) -> None:
         unsigned = Signature(
@@ -50,21 +45,6 @@ class House:
         ).model_copy(update=changes)
         signed = signing.sign(unsigned, bytes.fromhex(secret))
         (self.folder / SIGNATURE_FILE).write_text(signed.to_json())
-
-    def stage(self, lora_id: str = NAME) -> staging.StagedAdapter:
-        return staging.stage(
-            self.folder, self.staged, target(), LIMIT, lora_id=lora_id, signatures=self.policy
-        )
-
-    def refuses(self, reason: Reason, *mentions: str, lora_id: str = NAME) -> None:
-        with pytest.raises(AdapterRejected) as caught:
-            self.stage(lora_id)
-        assert caught.value.reason is reason, caught.value.text
-        sentence = caught.value.sentence
-        for words in mentions:
-            assert words in sentence, sentence
-        assert sentence.isascii() and SECRET not in sentence
-        assert not list(self.staged.glob("*"))
 
 
 @pytest.fixture
@@ -86,13 +66,6 @@ def test_an_unsigned_one_only_where_that_is_allowed(house: House) -> None:
 def edit_config(folder: Path) -> None:
     path = folder / CONFIG_FILE
     path.write_bytes(path.read_bytes() + b" ")
-
-
-def edit_weights(folder: Path) -> None:
-    path = folder / WEIGHTS_FILE
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
 
 
 def link_readme(folder: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from python_backend.ticket import Part
 from python_backend.tier_settings import TierSettings
 from tests.badadapters import target
 from tests.unit.python_backend.admin.desk_house import House, run
+from tests.unit.python_backend.service_house import until
 
 ONE, TWO = "fin_risk_v1", "fin_tone_v1"
 
@@ -62,12 +62,6 @@ async def adapters(house: House) -> None:
         )
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("op", ["disable", "remove"])
 def test_it_goes_with_its_part(tmp_path: Path, op: str) -> None:
     async def test(house: House) -> None:
@@ -85,7 +79,7 @@ def test_it_goes_with_its_part(tmp_path: Path, op: str) -> None:
             assert TWO not in house.keeper.offered()
             cook.fusions.sweep()
             assert cook.fusions.live == []
-            await until(lambda: not path.exists())
+            await until(lambda: not path.exists(), 20)
             assert house.keeper.versions.usage.of(f"{ONE}*0.6+{TWO}*0.4") == (0, None)
 
     run(tmp_path, test)
@@ -100,10 +94,10 @@ def test_the_next_start_leaves_no_mixture_behind(tmp_path: Path) -> None:
             left.append(await cook.mix())
 
     async def second(house: House) -> None:
-        await until(lambda: not left[0].exists())
+        await until(lambda: not left[0].exists(), 20)
         staged = house.settings.staged_dir
         offered = house.keeper.offered
-        await until(lambda: {path.name for path in staged.iterdir()} == set(offered().values()))
+        await until(lambda: {path.name for path in staged.iterdir()} == set(offered().values()), 20)
 
     run(tmp_path, first)
     assert left[0].exists()

@@ -22,6 +22,7 @@ from python_backend.fusion.building import Builder, Plan
 from python_backend.fusion.live import Fusions, House
 from python_backend.ticket import Part
 from tests.badadapters import Shapes, good, target
+from tests.unit.python_backend.service_house import until
 
 SHAPES = Shapes(layers=1, hidden=16, kv=8, intermediate=24, vocab=32)
 TARGET = target(SHAPES, max_rank=8)
@@ -80,9 +81,7 @@ class World:
             return version
 
     async def settled(self) -> None:
-        async with asyncio.timeout(5):
-            while self.fusions._leaving:
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.fusions._leaving)
 
 
 Run = Callable[[Callable[[World], Coroutine[Any, Any, None]]], World]
@@ -202,9 +201,7 @@ def test_one_that_is_being_made_counts(run: Run) -> None:
                 return version
 
         making = [asyncio.create_task(use(weight)) for weight in (0.1, 0.2, 0.3)]
-        async with asyncio.timeout(5):
-            while world.fusions._reserved < 1:
-                await asyncio.sleep(0.001)
+        await until(lambda: world.fusions._reserved >= 1)
         world.builder.go.set()
         found = await asyncio.gather(*making, return_exceptions=True)
         assert len(world.fusions.live) <= 2
@@ -282,9 +279,7 @@ def test_it_is_looked_for_again_and_again(run: Run, monkeypatch: pytest.MonkeyPa
         await world.use(a=0.5)
         del world.offered["fin_a_v1"]
         follower = asyncio.create_task(world.fusions.follow())
-        async with asyncio.timeout(5):
-            while world.fusions.live:
-                await asyncio.sleep(0.001)
+        await until(lambda: not world.fusions.live)
         follower.cancel()
         await asyncio.gather(follower, return_exceptions=True)
 

@@ -48,12 +48,15 @@ def streams(*shares: tuple[int, float], stream: bool = True, **sampling: Any) ->
     ]
 
 
+def known(**info: Any) -> EngineInfo:
+    return EngineInfo("fake", "", 64, 2, None, vocabulary=50_000, **info)  # type: ignore[arg-type]
+
+
 def run(engine: FakeEngine, wanted: list[Stream], **info: Any) -> list[Step]:
     async def collect() -> list[Step]:
         await engine.start()
-        known = EngineInfo("fake", "", 64, 2, None, vocabulary=50_000, **info)  # type: ignore[arg-type]
         async with asyncio.timeout(10):
-            return [step async for step in decode(engine, known, wanted, 8)]
+            return [step async for step in decode(engine, known(**info), wanted, 8)]
 
     return asyncio.run(collect())
 
@@ -138,9 +141,8 @@ def test_a_failure_of_one_part_ends_all() -> None:
 
     async def go() -> None:
         await engine.start()
-        known = EngineInfo("fake", "", 64, 2, None, vocabulary=50_000)  # type: ignore[arg-type]
         with pytest.raises(Unavailable):
-            async for _ in decode(engine, known, streams((10, 0.5), (20, 0.5)), 8):
+            async for _ in decode(engine, known(), streams((10, 0.5), (20, 0.5)), 8):
                 engine.error = Unavailable("gone.")
 
     asyncio.run(go())
@@ -153,11 +155,10 @@ def test_who_goes_away_leaves_nothing_in_the_engine(steps_before: int) -> None:
 
     async def go() -> None:
         await engine.start()
-        known = EngineInfo("fake", "", 64, 2, None, vocabulary=50_000)  # type: ignore[arg-type]
 
         async def listen() -> None:
             wanted = streams((10, 0.5), (20, 0.5), max_tokens=1000)
-            async with contextlib.aclosing(decode(engine, known, wanted, 8)) as steps:
+            async with contextlib.aclosing(decode(engine, known(), wanted, 8)) as steps:
                 async for _ in steps:
                     pass
 
