@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import yaml
 from python_backend import lora_metrics
 from python_backend.admission import gauges
 from python_backend.breaker_settings import BreakerSettings
+from tests import debian
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES: list[dict[str, Any]] = [
@@ -118,11 +118,8 @@ def test_the_alerts_have_the_tables_thresholds() -> None:
     ids=" ".join,
 )
 def test_promtool_agrees(command: tuple[str, ...]) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("no promtool: install Debian's package prometheus to check the rules")
     done = subprocess.run(
-        [promtool, *command],
+        [debian.program("prometheus", "promtool"), *command],
         cwd=DEPLOY / "prometheus",
         capture_output=True,
         text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from python_backend.breaker_settings import BreakerSettings
+from tests import debian
 from tests.server import harness, second, test_prometheus
 from tests.server.client import Client
 from tests.server.harness import Server
@@ -101,8 +101,11 @@ def breaking_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         disk = SlowDisk(tmp_path_factory.mktemp("slow"), version, patch)
         where = (folder / "demo", folder / "state", folder / "models")
         with second.running(*where) as (server, _):
-            if shutil.which("prometheus") is None:
+            try:
+                binary = debian.find("prometheus", "prometheus")
+            except debian.UnavailableError:
                 yield House(server, disk, None)
                 return
-            with test_prometheus.scraping(server, tmp_path_factory.mktemp("prometheus")) as api:
+            scraped = tmp_path_factory.mktemp("prometheus")
+            with test_prometheus.scraping(binary, server, scraped) as api:
                 yield House(server, disk, api)

@@ -227,7 +227,7 @@ def test_churn_over_the_slots(house: House) -> None:
 def test_prometheus_has_seen_it_and_its_alerts_have_fired(house: House) -> None:
     """The last one: with the rules of deploy/prometheus and the thresholds of the table."""
     if house.prometheus is None:
-        pytest.skip("no prometheus: install Debian's package to scrape with it")
+        pytest.skip("no prometheus here, and no Debian package of it to be had")
     opened = 'max by (signal) (max_over_time(lora_breaker_transitions_total{to="open"}[10m])) > 0'
 
     def signals_of(query: str, signals: set[str]) -> None:

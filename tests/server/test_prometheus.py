@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import httpx
 import pytest
 import yaml
 
+from tests import debian
 from tests.server import harness
 from tests.server.client import Client
 from tests.server.harness import ROOT, Server
@@ -24,16 +24,14 @@ CONFIG = ROOT / "deploy" / "prometheus"
 
 @pytest.fixture(scope="module")
 def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    if shutil.which("prometheus") is None:
-        pytest.skip("no prometheus: install Debian's package to scrape with it")
-    with scraping(server, tmp_path_factory.mktemp("prometheus")) as api:
+    binary = debian.program("prometheus", "prometheus")
+    with scraping(binary, server, tmp_path_factory.mktemp("prometheus")) as api:
         yield api
 
 
 @contextlib.contextmanager
-def scraping(server: Server, folder: Path) -> Iterator[httpx.Client]:
+def scraping(binary: Path, server: Server, folder: Path) -> Iterator[httpx.Client]:
     """A Prometheus that scrapes the server each second; its HTTP API."""
-    binary = str(shutil.which("prometheus"))
     config = yaml.safe_load((CONFIG / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(CONFIG / "rules.yml")]
@@ -41,7 +39,7 @@ def scraping(server: Server, folder: Path) -> Iterator[httpx.Client]:
     config["scrape_configs"][0]["static_configs"] = [{"targets": targets}]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     port, _, _ = harness.free_ports()
-    command = [binary, f"--config.file={folder / 'prometheus.yml'}"]
+    command = [str(binary), f"--config.file={folder / 'prometheus.yml'}"]
     command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
