@@ -14,6 +14,7 @@ import typer
 #: Name → (module, function or typer.Typer in it, line of help).
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("tools.serve", "serve", "Start Triton with the models and wait until it is ready."),
+    "health": ("tools.health", "health", "Whether a server lives; wait until it is idle."),
     "demo": ("tools.demo.command", "demo", "Make .demo: a small model, adapters, policy and keys."),
     "train-demo": ("tools.demo.train", "train_demo", "Train the demo's adapters on the CPU."),
     "train-gate": ("tools.gate.command", "train_gate", "Train the gate of mode auto on the CPU."),

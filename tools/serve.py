@@ -13,7 +13,7 @@ import typer
 from tools import layout, tritonserver
 from tools.serving.arguments import Ports
 from tools.serving.backoff import FAILURES, WINDOW_S, Backoff
-from tools.serving.life import Plan, Signals, live
+from tools.serving.life import Plan, Signals, become, live
 from tools.serving.ports import check_free
 from tools.serving.problem import ServeProblem, StartCrash
 from tools.serving.show import Show
@@ -82,6 +82,9 @@ def serve(
     max_failures: Annotated[
         int, typer.Option(help="With --restart: give up at so many within 10 minutes.", min=1)
     ] = FAILURES,
+    replace: Annotated[
+        bool, typer.Option("--exec", help="Become tritonserver, its log here: for containers.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="The whole log here too.")] = False,
 ) -> None:
     """Start Triton with the models, say when it is ready, stop it on Ctrl-C or SIGTERM.
@@ -93,7 +96,12 @@ def serve(
     With --restart it acts itself: callers are answered `unavailable`, what is left of the server
     is killed, its shared memory removed, and it starts again after 1 s, 2 s, 4 s … 30 s. Prints
     `restarting: <reason>`, then the `ready` line again. Exit code 1 when it gives up.
+
+    With --exec this process becomes tritonserver: it prints Triton's log, gets the signals itself,
+    and nobody looks after its parts; `python -m tools health` is the probe for who does.
     """
+    if replace and restart:
+        raise typer.BadParameter("what has become tritonserver restarts nothing: without --restart")
     # Prompts pass through the server's shared memory and audit files: for this user only.
     os.umask(0o077)
     try:
@@ -109,7 +117,10 @@ def serve(
         check_free(host, ports)
         state = StateDirectory(state_dir or config.absolute().parent / "state")
         show = Show(host, ports, state.log, verbose=verbose)
-        _run(Plan(config, state, models, show, verbose), Backoff(max_failures) if restart else None)
+        plan = Plan(config, state, models, show, verbose)
+        if replace:
+            become(plan)
+        _run(plan, Backoff(max_failures) if restart else None)
         code = 0
     except (ServeProblem, tritonserver.ServerNotFound) as problem:
         print(f"error: {problem}", file=sys.stderr)

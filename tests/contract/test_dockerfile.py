@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import ast
 import fnmatch
-import importlib.util
 import json
+import os
 import re
 import shlex
+import string
 import subprocess
 import sys
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from tools.health import health
 from tools.install import pins
 from tools.serving.arguments import Ports
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "nvcr.io/nvidia/tritonserver:26.07-vllm-python-py3"
+DIGEST = "@sha256:" + "0" * 64
 HOME = "/opt/lora-serving"
+ENTRYPOINT = ROOT / "deploy" / "image" / "entrypoint.sh"
 KNOWN = {
     *("ARG", "FROM", "USER", "WORKDIR", "COPY", "RUN", "ENV", "VOLUME", "EXPOSE"),
     *("STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD", "LABEL"),
+}
+LABELS = {
+    *("title", "description", "version", "revision", "created", "licenses"),
+    *("base.name", "base.digest"),
 }
 #: What the product imports and the image has, by the name it is imported under.
 IMAGE_HAS = {
@@ -33,7 +42,10 @@ IMAGE_HAS = {
 #: Packages whose name is not the one they are imported under.
 IMPORTED_AS = {"pyjwt": "jwt", "pyyaml": "yaml"}
 #: Run on the way to a server; the rest of tools is for checkouts.
-SERVING_TOOLS = ("__main__.py", "layout.py", "serve.py", "tritonserver.py", "serving/*.py")
+SERVING_TOOLS = (
+    *("__main__.py", "layout.py", "serve.py", "health.py", "tritonserver.py", "serving/*.py"),
+    *("top/reading.py", "doctor/**/*.py"),
+)
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -58,9 +70,20 @@ def env() -> dict[str, str]:
     )
 
 
+def arguments() -> dict[str, str]:
+    """Build arguments with their defaults."""
+    return dict(rest.split("=", 1) for rest in every("ARG") if "=" in rest)
+
+
+def filled(text: str, **given: str) -> str:
+    """``text`` with its build arguments in place."""
+    return string.Template(text).substitute(arguments() | given)
+
+
 def copies() -> list[tuple[list[str], str]]:
-    """Sources and target of each COPY."""
-    return [(words[:-1], words[-1]) for words in map(str.split, every("COPY"))]
+    """Sources and target of each COPY from the checkout."""
+    words = [rest.split() for rest in every("COPY") if not rest.startswith("--from=")]
+    return [(each[:-1], each[-1]) for each in words]
 
 
 def ignored(path: str) -> bool:
@@ -93,15 +116,37 @@ def tracked(path: str) -> list[str]:
 def test_instructions_are_docker_s() -> None:
     names = [name for name, _ in instructions()]
     assert set(names) <= KNOWN  # no ADD, and so none of a URL
-    assert names[:2] == ["ARG", "FROM"]
-    for once in ("FROM", "HEALTHCHECK", "ENTRYPOINT"):
+    assert names[:4] == ["ARG", "ARG", "ARG", "FROM"]
+    for once in ("HEALTHCHECK", "ENTRYPOINT"):
         assert names.count(once) == 1
     assert all(rest for _, rest in instructions())
 
 
-def test_the_image_is_the_one_agreed_on() -> None:
-    assert every("ARG")[0] == f"BASE_IMAGE={IMAGE}"
-    assert every("FROM") == ["${BASE_IMAGE}"]
+def test_both_stages_start_from_the_image_agreed_on_and_can_be_pinned() -> None:
+    packages, last = every("FROM")
+    assert packages == f"{last} AS packages"
+    assert filled(last) == IMAGE
+    assert filled(last, BASE_DIGEST=DIGEST) == IMAGE + DIGEST
+
+
+def test_the_labels_say_what_was_built_from_what() -> None:
+    given = {"VERSION": "1.2", "REVISION": "abc", "CREATED": "2026-01-02T03:04:05Z"}
+    words = shlex.split(filled(" ".join(every("LABEL")), BASE_DIGEST=DIGEST, **given))
+    labels = dict(word.split("=", 1) for word in words)
+    spec = "org.opencontainers.image."
+    assert set(labels) == {spec + name for name in LABELS}
+    assert labels[f"{spec}base.name"] == IMAGE
+    assert labels[f"{spec}base.digest"] == DIGEST
+    shown = ("version", "revision", "created")
+    assert [labels[spec + name] for name in shown] == list(given.values())
+
+
+def test_what_the_stages_hand_on() -> None:
+    (copied,) = [rest for rest in every("COPY") if rest.startswith("--from=")]
+    assert copied == "--from=packages /opt/packages/ /opt/packages/"
+    made = [words[words.index("--python") + 1] for words in installs()]
+    assert set(made) == {"/opt/packages/bin/python3"}
+    assert env()["PATH"].split(":")[0] == "/opt/packages/bin"
 
 
 def test_what_is_copied_is_there_and_sent() -> None:
@@ -136,7 +181,7 @@ def test_what_is_not_sent(path: str) -> None:
 
 
 def test_the_code_is_found() -> None:
-    assert every("WORKDIR") == [HOME]
+    assert every("WORKDIR")[-1] == HOME
     assert env()["PYTHONPATH"] == HOME
 
 
@@ -155,8 +200,9 @@ def test_nobody_is_root_at_the_end() -> None:
 def test_the_state_is_a_volume_of_that_user() -> None:
     (volume,) = every("VOLUME")
     assert env()["HOME"] == volume
-    command = json.loads(every("ENTRYPOINT")[0])
-    assert command[command.index("--state-dir") + 1].startswith(f"{volume}/")
+    (state,) = re.findall(r"LORA_STATE_DIR:-([^}]+)\}", ENTRYPOINT.read_text("utf-8"))
+    assert state.startswith(f"{volume}/")
+    assert state in every("HEALTHCHECK")[0]
 
 
 def test_ports() -> None:
@@ -167,40 +213,31 @@ def test_ports() -> None:
     assert list(Ports(*defaults).by_flag()) == ["--http-port", "--grpc-port", "--metrics-port"]
 
 
-def test_the_command_starts_a_server() -> None:
+def test_the_entry_point_is_the_script_that_is_copied() -> None:
     command = json.loads(every("ENTRYPOINT")[0])
-    assert command[0] == "/opt/nvidia/nvidia_entrypoint.sh"
-    assert command[1:5] == ["python3", "-m", "tools", "serve"]
-    assert importlib.util.find_spec("tools.__main__") is not None
-    done = subprocess.run(
-        [sys.executable, "-m", "tools", "serve", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PATH": "/usr/bin:/bin", "COLUMNS": "200", "NO_COLOR": "1"},
-    )
-    for flag in (word for word in command if word.startswith("--")):
-        assert flag in done.stdout
-    assert command[command.index("--host") + 1] == "0.0.0.0"
+    assert command == [
+        "/opt/nvidia/nvidia_entrypoint.sh",
+        f"{HOME}/{ENTRYPOINT.relative_to(ROOT)}",
+    ]
+    assert os.access(ENTRYPOINT, os.X_OK)
 
 
-def test_health_is_triton_s() -> None:
+def test_health_is_asked_as_the_tool_understands_it() -> None:
     (check,) = every("HEALTHCHECK")
     flags, command = check.split("CMD", 1)
     assert {flag.split("=")[0] for flag in flags.split()} == {
         *("--start-period", "--interval", "--timeout", "--retries")
     }
-    python, option, code = json.loads(command)
-    assert (python, option) == ("python3", "-c")
-    compile(code, "HEALTHCHECK", "exec")
-    assert "http://127.0.0.1:8000/v2/health/ready" in code
+    words = json.loads(command)
+    assert words[:4] == ["python3", "-m", "tools", "health"]
+    known = {f"--{name.replace('_', '-')}" for name in signature(health).parameters}
+    assert {word for word in words if word.startswith("--")} <= known
 
 
 def installs() -> list[list[str]]:
     """The words of each pip install: the one that has to succeed, then the one that need not."""
-    (run,) = [run for run in every("RUN") if "pip install" in run]
-    return [shlex.split(part) for part in run.split("&&") if "pip install" in part]
+    (run,) = [run for run in every("RUN") if "-m pip" in run]
+    return [shlex.split(part) for part in run.split("&&") if " install " in part]
 
 
 def installed() -> set[str]:
@@ -223,7 +260,7 @@ def test_packages_are_pinned_and_wanted() -> None:
 
 
 def test_constraints_keep_what_the_image_has(tmp_path: Path) -> None:
-    (run,) = [run for run in every("RUN") if "pip install" in run]
+    (run,) = [run for run in every("RUN") if "-m pip" in run]
     (code,) = [shlex.split(part)[2] for part in run.split("&&") if "python3 -c" in part]
     image = tmp_path / "image.txt"
     image.write_text("torch==2.10.0a0+nv\nPydantic_Core==2.1\nvllm==0.24.0\n")

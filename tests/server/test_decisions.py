@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import harness
+from tests.server import harness, image_start
 from tests.server.admin_tools import ask, copy_marker, ended, listed, says
 from tests.server.shapes import expect_error
 
@@ -26,7 +26,8 @@ def test_decisions_outlive_the_server(tmp_path: Path) -> None:
         ask(server.client, "alias_set", alias="marked", to=LATER)
         ask(server.client, "alias_set", alias="gone", to=second)
         ask(server.client, "remove", lora_id=second)
-    with harness.running(tmp_path / "demo", tmp_path / "state") as server:
+    # As a container comes back.
+    with image_start.running(tmp_path / "demo", tmp_path / "state") as server:
         rows = listed(server.client)
         assert rows[first]["state"] == "disabled" and second not in rows
         with expect_error("not_found"):

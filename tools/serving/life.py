@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import http.client
+import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from rich.console import Console
 
 from python_backend import presence
-from tools import tritonserver
+from tools import layout, tritonserver
 from tools.serving import log
 from tools.serving.arguments import server_arguments
 from tools.serving.probe import LOOK_EVERY_S, Probe
@@ -77,14 +79,13 @@ class Plan:
     verbose: bool
 
 
-def live(plan: Plan, stop: Signals) -> str | None:
-    """Starts a server and stays with it; nothing of it is left afterwards.
+def prepared(plan: Plan) -> tuple[tritonserver.Launch, list[str], str]:
+    """What one start needs: the server, its arguments, the prefix of its shared memory.
 
-    Returns:
-        None when asked to stop, else why it served no more.
+    What an earlier server left in the state directory is removed.
 
     Raises:
-        ServeProblem: it did not start.
+        ServerNotFound: there is no tritonserver.
     """
     state, show = plan.state, plan.show
     presence.clear(state.run)
@@ -103,8 +104,42 @@ def live(plan: Plan, stop: Signals) -> str | None:
             "LORA_STATE_DIR": str(state.path),
         }
     )
+    return launch, arguments, prefix
+
+
+def become(plan: Plan) -> NoReturn:
+    """Turns this process into tritonserver: for containers, where somebody else watches over it.
+
+    Its log goes to this process's output, signals to it alone. The claim on the state directory
+    lasts as long as the server.
+
+    Raises:
+        ServerNotFound: there is no tritonserver.
+    """
+    launch, arguments, _ = prepared(plan)
+    plan.state.hold(os.getpid())
+    # Python ignores these two, and what is ignored stays so in the next program.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    # The stub of the wheel ignores PYTHONPATH: it finds our packages from here.
+    os.chdir(layout.ROOT)
+    os.execve(launch.binary, launch.command(arguments), dict(launch.env))  # noqa: S606
+
+
+def live(plan: Plan, stop: Signals) -> str | None:
+    """Starts a server and stays with it; nothing of it is left afterwards.
+
+    Returns:
+        None when asked to stop, else why it served no more.
+
+    Raises:
+        ServeProblem: it did not start.
+    """
+    state, show = plan.state, plan.show
+    launch, arguments, prefix = prepared(plan)
     log.rotate(state.log)
     server = ServerProcess(launch, arguments, state.log, prefix)
+    state.note_server(server.pid)
     why: str | None = None
     began = time.monotonic()
     try:

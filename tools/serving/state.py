@@ -12,6 +12,9 @@ from tools.serving import shm
 from tools.serving.problem import ServeProblem
 from tools.serving.process import all_pids
 
+#: In ``run/``: the process id of tritonserver.
+PID_FILE = "server.pid"
+
 
 class StateDirectory:
     """Claims ``path`` for this process until it ends.
@@ -58,6 +61,15 @@ class StateDirectory:
         prefix = f"lora_serving_{os.getpid()}_{secrets.token_hex(4)}_"
         self._write("shm-prefix", prefix)
         return prefix
+
+    def note_server(self, pid: int) -> None:
+        """Leaves the process id of tritonserver in ``run/server.pid``, for ``tools health``."""
+        self._write(PID_FILE, str(pid))
+
+    def hold(self, pid: int) -> None:
+        """For a process about to become tritonserver: the claim outlives the program it runs."""
+        self.note_server(pid)
+        os.set_inheritable(self._lock.fileno(), True)
 
     def _write(self, name: str, text: str) -> None:
         half = self.run / f"{name}.new"
