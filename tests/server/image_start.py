@@ -14,6 +14,7 @@ import httpx
 
 from tests.server import harness
 from tests.server.harness import ROOT, START_LIMIT_S, STOP_LIMIT_S, Server
+from tools.__main__ import COMMANDS
 from tools.serving.process import session_members
 
 SCRIPT = ROOT / "deploy" / "image" / "entrypoint.sh"
@@ -30,6 +31,7 @@ def running(demo: Path, state: Path) -> Iterator[Server]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "LORA_SERVING_CONFIG": str(demo / "serving.yaml"),
         "LORA_STATE_DIR": str(state),
+        "LORA_DOCTOR": "on" if "doctor" in COMMANDS else "off",
     }
     log = state.parent / "image.log"
     with log.open("wb") as output:
