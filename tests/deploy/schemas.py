@@ -51,7 +51,15 @@ ARCHIVES = {
     ),
 }
 #: Groups that Kubernetes itself serves; all others come from the cluster's OpenAPI.
-BUILT_IN = ("", "apps", "autoscaling", "batch", "networking.k8s.io", "policy", "rbac")
+BUILT_IN = (
+    "",
+    "apps",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+)
 
 
 def _archive(name: str) -> Path:
