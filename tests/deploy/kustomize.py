@@ -6,13 +6,13 @@ import functools
 import hashlib
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
-
-from tests import debian
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -23,12 +23,19 @@ SHOWN = ("image", "command", "resources", "Probe", "securityContext", "nodeAffin
          "claimName", "secretName", "terminationGracePeriodSeconds", "mountPath")  # fmt: skip
 
 
+def tool(name: str) -> str:
+    """A program that a package of requirements.txt brings; else the test is skipped."""
+    found = Path(sys.executable).parent / name
+    if not found.exists():
+        pytest.skip(f"no {name} in the environment: make setup installs it")
+    return str(found)
+
+
 @functools.cache
 def built(overlay: str) -> tuple[dict[str, Any], ...]:
     """The objects of an overlay; the test is skipped where there is no kubectl."""
-    kubectl = debian.program("kubernetes-client", "kubectl")
     done = subprocess.run(
-        [str(kubectl), "kustomize", str(KUBERNETES / "overlays" / overlay)],
+        [tool("kubectl"), "kustomize", str(KUBERNETES / "overlays" / overlay)],
         capture_output=True,
         text=True,
         check=False,

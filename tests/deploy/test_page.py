@@ -9,17 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from tests import debian
 from tests.contract.test_observability import FAMILIES
 from tests.deploy import schemas
-from tests.deploy.kustomize import KUBERNETES, OVERLAYS, ROOT
+from tests.deploy.kustomize import KUBERNETES, OVERLAYS, ROOT, tool
 
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
 
 
 def test_a_folder_of_ones_own_is_built(tmp_path: Path) -> None:
-    kubectl = debian.program("kubernetes-client", "kubectl")
     (tmp_path / "lora-serving" / "deploy").mkdir(parents=True)
     shutil.copytree(KUBERNETES, tmp_path / "lora-serving" / "deploy" / "kubernetes")
     own = tmp_path / "own"
@@ -28,7 +26,7 @@ def test_a_folder_of_ones_own_is_built(tmp_path: Path) -> None:
     (own / "serving.yaml").write_text("ours: true\n")
     (own / "policy.yaml").write_text("ours: too\n")
     done = subprocess.run(
-        [str(kubectl), "kustomize", str(own)], capture_output=True, text=True, check=False
+        [tool("kubectl"), "kustomize", str(own)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     things = list(yaml.safe_load_all(done.stdout))
