@@ -34,8 +34,6 @@ MODEL = memory_plan.Model(
     dtype_bytes=2,
     tied=False,
 )
-#: Triton's and vLLM's buffers in /dev/shm, beside tiers.shm_bytes.
-BUFFERS = GIB
 #: Made by whoever applies an overlay; docs/kubernetes.md says how.
 SECRETS = {"lora-serving-keys", "lora-serving-object-store"}
 
@@ -184,7 +182,7 @@ def test_the_volumes_hold_what_the_settings_promise(
 ) -> None:
     shm = volumes(overlay)["shm"]["emptyDir"]
     assert shm["medium"] == "Memory"
-    assert bytes_of(shm["sizeLimit"]) == served.tiers.shm_bytes + BUFFERS
+    assert bytes_of(shm["sizeLimit"]) == memory_plan.shm_bytes(served.tiers.shm_bytes)
     limits = server(overlay)["resources"]["limits"]
     in_memory = served.tiers.host_bytes + bytes_of(shm["sizeLimit"])
     # The rest is for Python, CUDA, and a model on its way to the GPU.

@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.server import harness
 from tests.server.harness import ROOT, START_LIMIT_S, STOP_LIMIT_S, Server
 from tools.__main__ import COMMANDS
+from tools.serving.problem import ServeProblem
 from tools.serving.process import session_members
+from tools.serving.state import StateDirectory
 
 SCRIPT = ROOT / "deploy" / "image" / "entrypoint.sh"
 
@@ -49,6 +52,8 @@ def running(demo: Path, state: Path) -> Iterator[Server]:
         _wait_until_ready(server, process)
         # The very process that was started: what stops a container reaches tritonserver itself.
         assert Path(f"/proc/{process.pid}/exe").resolve().name == "tritonserver"
+        with pytest.raises(ServeProblem, match="already uses"):
+            StateDirectory(state)
         yield server
         health = ["health", f"--state-dir={state}", flags[0], flags[2]]
         harness.tools(*health)

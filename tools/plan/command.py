@@ -35,11 +35,15 @@ def plan(
     tp: Annotated[int, typer.Option(min=1, help="tensor_parallel_size.")] = 1,
     max_model_len: Annotated[int, typer.Option(min=1, help="Longest request, tokens.")] = 1024,
     dtype: Annotated[str, typer.Option(help="As the engine's; auto: the model's own.")] = "auto",
+    shm_tier: Annotated[
+        str, typer.Option(help="tiers.shm_bytes, such as 8GiB: copies of adapters in /dev/shm.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
 ) -> None:
     """60 % for weights and KV cache, 30 % for adapters, 10 % free: the engine arguments for it."""
     try:
         size = parse_bytes(memory)
+        shm = memory_plan.shm_bytes(parse_bytes(shm_tier) if shm_tier else 0)
         shape, weights = fitting.read(model, dtype)
         found = memory_plan.plan(
             shape,
@@ -55,9 +59,13 @@ def plan(
         typer.echo(f"no plan: {error}.", err=True)
         raise typer.Exit(1) from None
     if as_json:
-        typer.echo(json.dumps({"plan": dataclasses.asdict(found), "engine": found.engine()}))
+        typer.echo(
+            json.dumps(
+                {"plan": dataclasses.asdict(found), "engine": found.engine(), "shm_bytes": shm}
+            )
+        )
         return
-    for line in lines(found):
+    for line in lines(found, shm):
         typer.echo(line)
 
 
@@ -73,8 +81,12 @@ def parse_bytes(text: str) -> int:
     return int(float(found[1]) * _UNITS[found[2]])
 
 
-def lines(found: memory_plan.Plan) -> list[str]:
-    """The plan for a person to read, the arguments as they go into serving.yaml."""
+def lines(found: memory_plan.Plan, shm_bytes: int) -> list[str]:
+    """The plan for a person to read, the arguments as they go into serving.yaml.
+
+    Args:
+        shm_bytes: what /dev/shm has to hold.
+    """
     used = found.weight_bytes + found.kv_bytes + found.adapter_bytes
 
     def mib(size: int) -> str:
@@ -85,6 +97,7 @@ def lines(found: memory_plan.Plan) -> list[str]:
         f"# KV cache   {mib(found.kv_bytes)}  {found.kv_tokens} tokens",
         f"# adapters   {mib(found.adapter_bytes)}  {found.slot_bytes} bytes a slot",
         f"# left free  {mib(found.memory_bytes - used)}",
+        f"# /dev/shm   {mib(shm_bytes)}  of the host's memory",
         f"memory_limit_bytes: {found.memory_bytes}",
         "engine:",
         *(f"  {name}: {value}" for name, value in found.engine().items()),

@@ -134,6 +134,9 @@ def test_the_command(folder: Path) -> None:
     done = CliRunner().invoke(app, [*command, "--json"])
     assert done.exit_code == 0
     assert json.loads(done.output)["engine"]["max_lora_rank"] == 8
+    assert json.loads(done.output)["shm_bytes"] == GIB
+    done = CliRunner().invoke(app, [*command, "--json", "--shm-tier", "8GiB"])
+    assert json.loads(done.output)["shm_bytes"] == 9 * GIB
     done = CliRunner().invoke(app, command)
     settings = yaml.safe_load(done.output)
     fitting.check({"model": str(folder), **settings["engine"]}, settings["memory_limit_bytes"])
