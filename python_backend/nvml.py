@@ -23,6 +23,36 @@ _KB = 1024
 
 
 @dataclasses.dataclass(frozen=True)
+class Device:
+    """What one GPU is; None where it does not tell.
+
+    ``capability`` is CUDA's compute capability, ``linked`` the other GPUs reached over NVLink in
+    one hop (``nvmlDeviceGetP2PStatus``, as vLLM asks it), ``mig`` whether it is cut into parts.
+    """
+
+    index: int
+    name: str
+    capability: tuple[int, int] | None = None
+    total_bytes: int | None = None
+    free_bytes: int | None = None
+    mig: bool = False
+    linked: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Inventory:
+    """The machine's GPUs, the driver's version, and the highest CUDA version that it serves.
+
+    ``reason`` says why there are none.
+    """
+
+    devices: tuple[Device, ...] = ()
+    driver: str = ""
+    cuda: tuple[int, int] | None = None
+    reason: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Figures:
     """One GPU: shares of the last sampling period, PCIe in bytes a second; NaN where not told.
 
@@ -89,6 +119,45 @@ class Nvml:
         """One for each GPU; none where they are not available."""
         return [self._figures(index, handle) for index, handle in enumerate(self._handles)]
 
+    def inventory(self) -> Inventory:
+        """What the GPUs are, rather than what they do."""
+        if not self.available:
+            return Inventory(reason=self.reason or "NVML names no GPU")
+        nvml = self._nvml
+        cuda = self._told(lambda: nvml.nvmlSystemGetCudaDriverVersion_v2())
+        return Inventory(
+            tuple(self._device(index, handle) for index, handle in enumerate(self._handles)),
+            _text(self._told(lambda: nvml.nvmlSystemGetDriverVersion()) or ""),
+            # 1000 times the major version and 10 times the minor one.
+            None if cuda is None else (int(cuda) // 1000, int(cuda) % 1000 // 10),
+        )
+
+    def _device(self, index: int, handle: Any) -> Device:
+        nvml = self._nvml
+        capability = self._told(lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
+        memory = self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+        mig = self._told(lambda: nvml.nvmlDeviceGetMigMode(handle))
+        return Device(
+            index,
+            _text(self._told(lambda: nvml.nvmlDeviceGetName(handle)) or "unknown"),
+            None if capability is None else (int(capability[0]), int(capability[1])),
+            None if memory is None else int(memory.total),
+            None if memory is None else int(memory.free),
+            bool(mig and mig[0]),
+            tuple(
+                at
+                for at, other in enumerate(self._handles)
+                if at != index and self._told(lambda: _linked(nvml, handle, other))  # noqa: B023
+            ),
+        )
+
+    def _told(self, ask: Callable[[], Any]) -> Any:
+        """An answer, or None where this GPU or driver does not know the question."""
+        try:
+            return ask()
+        except (self._nvml.NVMLError, AttributeError):
+            return None
+
     def updates(self) -> list[Update]:
         """A sample as metrics, beginning with whether there is one."""
         found = [Update(NVML_AVAILABLE, (float(self.available),))]
@@ -113,3 +182,13 @@ class Nvml:
         except nvml.NVMLError:
             log.debug("GPU %d tells no PCIe throughput", index)
         return Figures(index, sm, memory, received, sent)
+
+
+def _linked(nvml: Any, one: Any, other: Any) -> bool:
+    status = nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    return bool(status == nvml.NVML_P2P_STATUS_OK)
+
+
+def _text(value: str | bytes) -> str:
+    # Older bindings return bytes.
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

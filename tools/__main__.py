@@ -15,6 +15,7 @@ import typer
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("tools.serve", "serve", "Start Triton with the models and wait until it is ready."),
     "health": ("tools.health", "health", "Whether a server lives; wait until it is idle."),
+    "doctor": ("tools.doctor.command", "doctor", "What stands in the way of serving, and cures."),
     "demo": ("tools.demo.command", "demo", "Make .demo: a small model, adapters, policy and keys."),
     "train-demo": ("tools.demo.train", "train_demo", "Train the demo's adapters on the CPU."),
     "train-gate": ("tools.gate.command", "train_gate", "Train the gate of mode auto on the CPU."),

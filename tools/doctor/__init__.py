@@ -1,0 +1,1 @@
+"""What stands in the way of serving on this machine, from these settings."""

@@ -1,0 +1,108 @@
+"""The operating system's bounds: shared memory, files, threads, ports, the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tools.doctor.facts import Facts
+from tools.doctor.finding import Finding, failure, ok, size, warning
+from tools.serving.arguments import BLS_THREADS, SHM_BYTES
+
+#: Models of ``model_repository`` that run in Python, one instance each, and those of them that
+#: call others (each with ``BLS_THREADS``).
+PYTHON_MODELS, DOORS = 6, 4
+#: Room for requests under way: Triton's Python backend grows its regions with them.
+_SHM_ROOM = 64 << 20
+#: NCCL and vLLM's messages between workers go through /dev/shm as well.
+_SHM_WORKER = 256 << 20
+#: Libraries, sockets between processes, audit and weight files.
+_OTHER_FILES = 1024
+_OTHER_THREADS = 512
+
+
+def shm_needed(shm_tier_bytes: int, workers: int) -> int:
+    """Bytes of /dev/shm that a server takes: its regions, the tier, messages between workers."""
+    own = PYTHON_MODELS * SHM_BYTES + _SHM_ROOM
+    return own + shm_tier_bytes + (workers * _SHM_WORKER if workers > 1 else 0)
+
+
+def shm(facts: Facts) -> Iterator[Finding]:
+    """Shared memory: Docker's 64 MB are too few."""
+    there, free = facts.machine.shm_bytes, facts.machine.shm_free_bytes
+    if there is None or free is None:
+        yield failure("shm", "there is no /dev/shm", "mount one: docker run --shm-size 1g")
+        return
+    tier = facts.settings.tiers.shm_bytes if facts.settings else 0
+    need = shm_needed(tier, facts.workers)
+    text = f"{size(free)} of {size(there)} in /dev/shm are free, {size(need)} are needed"
+    if free < tier + PYTHON_MODELS * SHM_BYTES:
+        yield failure("shm", text, "docker run --shm-size, in Kubernetes an emptyDir of memory")
+    elif free < need:
+        yield warning("shm", text, "docker run --shm-size, in Kubernetes an emptyDir of memory")
+    else:
+        yield ok("shm", text)
+
+
+def ulimits(facts: Facts) -> Iterator[Finding]:
+    """Open files for as many callers as may wait, threads for the doors, memory for RDMA."""
+    machine = facts.machine
+    callers = facts.settings.limits.max_pending if facts.settings else 2048
+    files, threads = callers + _OTHER_FILES, DOORS * BLS_THREADS + _OTHER_THREADS
+    fine = True
+    if machine.open_files is not None and machine.open_files < files:
+        fine = False
+        yield warning(
+            "ulimits",
+            f"{machine.open_files} open files: too few for {callers} callers (limits.max_pending)",
+            f"ulimit -n {files}, or LimitNOFILE, or docker run --ulimit nofile={files}",
+        )
+    if machine.threads is not None and machine.threads < threads:
+        fine = False
+        yield warning(
+            "ulimits",
+            f"{machine.threads} threads: fewer than the {threads} the doors and torch may want",
+            f"raise ulimit -u or the container's limit of pids to {threads}",
+        )
+    if machine.rdma and facts.workers > 1 and machine.locked_bytes is not None:
+        fine = False
+        yield warning(
+            "ulimits",
+            f"{size(machine.locked_bytes)} may be locked: NCCL needs more over InfiniBand",
+            "ulimit -l unlimited",
+        )
+    if fine:
+        yield ok("ulimits", f"open files {machine.open_files or 'unlimited'}")
+
+
+def ports(facts: Facts) -> Iterator[Finding]:
+    """Whether the ports are free."""
+    if facts.machine.ports_problem:
+        reason, _, cure = facts.machine.ports_problem.partition("; ")
+        yield failure("ports", reason, cure or "choose others")
+    else:
+        yield ok("ports", "free")
+
+
+def state(facts: Facts) -> Iterator[Finding]:
+    """The state directory: room for a copy of every adapter, and for the audit."""
+    settings, machine = facts.settings, facts.machine
+    if settings is None:
+        return
+    if machine.state_problem:
+        yield failure(
+            "state",
+            f"{settings.state_dir}: {machine.state_problem}",
+            "name a folder that the server may write (state_dir, LORA_STATE_DIR)",
+        )
+        return
+    # Two models write audit files; a version that leaves lies beside the one that comes.
+    need = sum(folder.size_bytes for folder in facts.adapters.folders)
+    need += 2 * settings.audit.max_bytes if settings.audit.enabled else 0
+    free = machine.state_free_bytes
+    text = f"{size(free or 0)} free under state_dir, {size(need)} are needed for copies and audit"
+    if free is not None and free < need:
+        yield failure("state", text, "make room, or give it another disk")
+    elif free is not None and free < 2 * need:
+        yield warning("state", text, "make room: an update needs a second copy")
+    else:
+        yield ok("state", text)
