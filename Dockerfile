@@ -16,8 +16,9 @@ ARG BASE_DIGEST=
 # Only what the image lacks, in an environment that sees the image's packages. Everything the image
 # has is a constraint at the version it has, so that pip fails rather than put another torch, vLLM
 # or numpy before it; everything else is a constraint at the version of the lock, but fsspec's back
-# ends, which follow the image's fsspec. Publishers' signatures need newer packages than an image
-# may have: without them, adapters signed so are refused, by name.
+# ends, which follow the image's fsspec. Where the lock is newer than the image can take, pip chooses
+# what fits the image, and says so; installed.txt has what it came to. Publishers' signatures need
+# newer packages than an image may have: without them, adapters signed so are refused, by name.
 FROM ${BASE_IMAGE}:${BASE_TAG}${BASE_DIGEST} AS packages
 WORKDIR /build
 COPY requirements.lock ./
@@ -32,13 +33,14 @@ image = Path('/tmp/image.txt').read_text().splitlines(); \
 lock = pins.pins(Path('requirements.lock').read_text()); \
 skip = pins.IMAGE_BRINGS | pins.FOLLOW_FSSPEC | {pins.name_of(pin) for pin in image}; \
 print(*image, *pins.without(lock, skip), sep='\n')" > /tmp/constraints.txt \
-    && python3 -m pip --python /opt/packages/bin/python3 install \
-        --constraint /tmp/constraints.txt \
-        aiohttp cryptography fsspec gcsfs jinja2 "pyjwt[crypto]" pydantic PyYAML rich s3fs \
+    && install() { python3 -m pip --python /opt/packages/bin/python3 install --constraint "$@"; } \
+    && set -- aiohttp cryptography fsspec gcsfs jinja2 "pyjwt[crypto]" pydantic PyYAML rich s3fs \
         safetensors typer watchfiles \
-    && { python3 -m pip --python /opt/packages/bin/python3 install \
-        --constraint /tmp/constraints.txt model-signing pyOpenSSL \
-        || echo "NOTICE: the image's packages do not fit model-signing's"; }
+    && { install /tmp/constraints.txt "$@" \
+        || { echo "NOTICE: the lock does not fit the image" && install /tmp/image.txt "$@"; }; } \
+    && { install /tmp/constraints.txt model-signing pyOpenSSL \
+        || echo "NOTICE: the image's packages do not fit model-signing's"; } \
+    && python3 -m pip --python /opt/packages/bin/python3 list > /opt/packages/installed.txt
 
 FROM ${BASE_IMAGE}:${BASE_TAG}${BASE_DIGEST}
 ARG BASE_IMAGE
