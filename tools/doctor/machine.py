@@ -98,14 +98,23 @@ def versions(environment: Mapping[str, str]) -> Versions:
 
 
 def visible(found: Inventory, environment: Mapping[str, str]) -> Inventory:
-    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; all where it names no numbers."""
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; all where it names them otherwise.
+
+    As CUDA reads it: what follows a number that there is not is left out.
+    """
     text = environment.get("CUDA_VISIBLE_DEVICES")
-    numbers = [part.strip() for part in text.split(",")] if text else []
-    if not numbers or not all(number.isdigit() for number in numbers):
+    if text is None or not found.devices:
         return found
-    by_index = {device.index: device for device in found.devices}
-    devices = tuple(by_index[int(n)] for n in numbers if int(n) in by_index)
-    return Inventory(devices, found.driver, found.cuda, found.reason)
+    by_index = {str(device.index): device for device in found.devices}
+    devices = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        if not re.fullmatch(r"-?\d+", part):
+            return found
+        if part not in by_index:
+            break
+        devices.append(by_index[part])
+    reason = "" if devices else f"CUDA_VISIBLE_DEVICES={text} hides them"
+    return Inventory(tuple(devices), found.driver, found.cuda, reason)
 
 
 def engine_names() -> frozenset[str] | None:
