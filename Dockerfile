@@ -34,8 +34,8 @@ lock = pins.pins(Path('requirements.lock').read_text()); \
 skip = pins.IMAGE_BRINGS | pins.FOLLOW_FSSPEC | {pins.name_of(pin) for pin in image}; \
 print(*image, *pins.without(lock, skip), sep='\n')" > /tmp/constraints.txt \
     && install() { python3 -m pip --python /opt/packages/bin/python3 install --constraint "$@"; } \
-    && set -- aiohttp cryptography fsspec gcsfs jinja2 "pyjwt[crypto]" pydantic PyYAML rich s3fs \
-        safetensors typer watchfiles \
+    && set -- aiohttp cryptography fsspec gcsfs jinja2 psutil "pyjwt[crypto]" pydantic PyYAML rich \
+        s3fs safetensors typer watchfiles \
     && { install /tmp/constraints.txt "$@" \
         || { echo "NOTICE: the lock does not fit the image" && install /tmp/image.txt "$@"; }; } \
     && { install /tmp/constraints.txt model-signing pyOpenSSL \

@@ -9,7 +9,8 @@ state=${LORA_STATE_DIR:-/var/lib/lora-serving/state}
 if [ "${LORA_DOCTOR:-on}" != off ]; then
     # In the background: a shell that waits for a command in front hears no signal, and as process 1
     # it is not even ended by one.
-    python3 -m tools doctor --config "$config" >&2 &
+    # The ports are serve's to look at: it knows which.
+    python3 -m tools doctor --config "$config" --state-dir "$state" --skip ports >&2 &
     doctor=$!
     trap 'kill -TERM "$doctor" 2>/dev/null; exit 143' TERM INT
     # Warnings end with 0. What ends otherwise would not serve: better to say so than to try.

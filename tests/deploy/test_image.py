@@ -54,9 +54,10 @@ def test_the_checks_come_first_and_the_server_takes_the_process(tmp_path: Path) 
     assert start.process.wait(30) == 0
     (_, doctor), (pid, serve) = start.calls()
     config = "/etc/lora-serving/serving.yaml"
-    assert doctor == ["-m", "tools", "doctor", "--config", config]
-    assert pid == start.process.pid
     state = "/var/lib/lora-serving/state"
+    wanted = ["-m", "tools", "doctor", "--config", config, "--state-dir", state]
+    assert doctor == [*wanted, "--skip", "ports"]
+    assert pid == start.process.pid
     wanted = ["-m", "tools", "serve", "--exec", "--host", "0.0.0.0"]
     assert serve == [*wanted, "--config", config, "--state-dir", state, "--verbose"]
 

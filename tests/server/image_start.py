@@ -15,7 +15,6 @@ import pytest
 
 from tests.server import harness
 from tests.server.harness import ROOT, START_LIMIT_S, STOP_LIMIT_S, Server
-from tools.__main__ import COMMANDS
 from tools.serving.problem import ServeProblem
 from tools.serving.process import session_members
 from tools.serving.state import StateDirectory
@@ -34,7 +33,6 @@ def running(demo: Path, state: Path) -> Iterator[Server]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "LORA_SERVING_CONFIG": str(demo / "serving.yaml"),
         "LORA_STATE_DIR": str(state),
-        "LORA_DOCTOR": "on" if "doctor" in COMMANDS else "off",
     }
     log = state.parent / "image.log"
     with log.open("wb") as output:
@@ -50,6 +48,7 @@ def running(demo: Path, state: Path) -> Iterator[Server]:
         server = Server(demo, state, ports)
         server.log = log
         _wait_until_ready(server, process)
+        assert " ok, " in log.read_text(errors="replace"), "the checks left no count"
         # The very process that was started: what stops a container reaches tritonserver itself.
         assert Path(f"/proc/{process.pid}/exe").resolve().name == "tritonserver"
         with pytest.raises(ServeProblem, match="already uses"):
