@@ -21,7 +21,8 @@ class TierSettings(BaseModel):
     shm_bytes: NonNegativeInt = 0
     #: After which a use counts half in an adapter's priority, seconds.
     half_life_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
-    #: Adapters to be read before anybody asks: all, the first so many by priority, or a list.
+    #: Adapters to be read before anybody asks, at the start before the server is ready: all, the
+    #: first so many by priority, or a list.
     warm: Literal["all"] | StrictInt | tuple[str, ...] = 0
 
     @field_validator("warm")

@@ -22,6 +22,11 @@ _LOOK_S = 5.0
 #: How long after one look comes the next, at least, seconds.
 _PAUSE_S = 0.2
 
+#: How often the first warming says how far it is, seconds.
+_TOLD_EVERY_S = 5.0
+#: Adapters that are named in one line of the log, at most.
+_NAMED = 10
+
 #: Keeps a version from being retired while it is used. Raises ``NotFound`` if it is already.
 Lease = Callable[[Version], AbstractContextManager[object]]
 
@@ -44,6 +49,42 @@ class Tending:
         self.heat_file: HeatFile | None = None
         self._unfit: set[int] = set()
         self._task: asyncio.Task[None] | None = None
+
+    async def prepare(self) -> None:
+        """Warms what is to be warm before anybody is served, and says in the log how far it is.
+
+        Nobody is there to be hurt, so no breaker holds it back. What fails is left out: whoever
+        asks for it is told why.
+
+        Raises:
+            Unavailable: the engine is gone.
+        """
+        store, began = self._store, self._store.now_s()
+        warm = store.settings.warm
+        if not warm:
+            return
+        told = began
+
+        def tell(done: int, count: int) -> None:
+            nonlocal told
+            if (now := store.now_s()) - told >= _TOLD_EVERY_S:
+                told = now
+                log.info("warming: %d of %d adapters", done, count)
+
+        if isinstance(warm, tuple) and (gone := sorted(set(warm) - store.house.ready().keys())):
+            log.warning("tiers.warm names what cannot be served: %s", ", ".join(gone))
+        wanted = await self._warm(held_back=lambda: False, tell=tell)
+        there = store.hosted.keys() | store.in_shm
+        cold = [version.lora_id for version in wanted if version.int_id not in there]
+        if cold:
+            more = f" and {len(cold) - _NAMED} more" if len(cold) > _NAMED else ""
+            log.warning("not warm (no room, or it failed): %s%s", ", ".join(cold[:_NAMED]), more)
+        log.info(
+            "warmed %d of %d adapters, %.1f s",
+            len(wanted) - len(cold),
+            len(wanted),
+            store.now_s() - began,
+        )
 
     def start(self) -> None:
         """Begins; called on the event loop."""
@@ -80,21 +121,31 @@ class Tending:
             with contextlib.suppress(NotFound), self._lease(version):
                 await store.copy(version)
         if store.settings.warm:
-            await self._warm()
+            await self._warm(held_back=self.held_back)
         self.looked()
         if self.heat_file is not None:
             await self.heat_file.keep(lambda: store.known(store.house.ready()))
 
-    async def _warm(self) -> None:
+    async def _warm(
+        self,
+        held_back: Callable[[], bool],
+        tell: Callable[[int, int], None] = lambda done, count: None,
+    ) -> list[Version]:
+        """One pass over what is to be warm; returns all of that, warm by now or not.
+
+        Args:
+            tell: called before each with how many are done, and of how many.
+        """
         store = self._store
         ready = store.house.ready()
         store.heat.keep_only(store.known(ready))
         priorities = store.heat.priorities(ready, store.now_s())
-        wanted = tiers.wishes(store.settings.warm, ready, store.house.pinned(), priorities)
-        for lora_id in wanted:
-            version = ready[lora_id]
-            if self.held_back():
-                return
+        names = tiers.wishes(store.settings.warm, ready, store.house.pinned(), priorities)
+        wanted = [ready[lora_id] for lora_id in names]
+        for done, version in enumerate(wanted):
+            if held_back():
+                break
+            tell(done, len(wanted))
             if version.int_id in store.hosted or version.int_id in self._unfit:
                 continue
             try:
@@ -108,6 +159,7 @@ class Tending:
                 # Once: whoever asks for it is told so, and its next version is another one.
                 self._unfit.add(version.int_id)
                 log.warning("%s could not be warmed: %s", version.name, error.message)
+        return wanted
 
     async def _bring(self, version: Version) -> None:
         """Into the host cache if it is worth its place there, or else into shared memory."""

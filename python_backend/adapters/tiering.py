@@ -72,13 +72,18 @@ class Tiering:
         admission: Admission,
         state_dir: Path,
     ) -> None:
-        """Goes by what the keeper knows from now on; begins to warm, and to read what waits.
+        """Goes by what the keeper knows from now on; begins to read what waits.
+
+        Returns once what ``warm`` names has been read: a server that is ready is warm.
 
         Args:
             held_back: whether nothing is to be read at the moment that nobody has asked for.
             put: takes metric updates.
             admission: knows who waits.
             state_dir: where uses are kept over a restart.
+
+        Raises:
+            Unavailable: the engine is gone.
         """
         versions = keeper.versions
 
@@ -103,6 +108,7 @@ class Tiering:
         heat_file = HeatFile(state_dir / HEAT_FILE, self.store.heat, self.store.now_s)
         heat_file.restore()
         self._heat_file = self._tending.heat_file = heat_file
+        await self._tending.prepare()
         self._tending.start()
         self._ahead = Ahead(self.store, upcoming, lease)
         # What is held back there is what nobody has asked for; what waits here comes anyway.

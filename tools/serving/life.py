@@ -209,6 +209,8 @@ def _await_ready(server: ServerProcess, follow: log.Follower, stop: Signals, pla
             waited = time.monotonic() - began
             models = ", ".join(sorted(log.loading(seen)))
             what = f"loading {models}" if models else "starting tritonserver"
+            if adapters := log.warming(seen):
+                what += f", adapters {adapters}"
             text = f"{what} … {waited:.0f} s"
             if status is not None:
                 status.update(text)  # type: ignore[attr-defined]

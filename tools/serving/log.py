@@ -13,6 +13,7 @@ _HARMLESS = re.compile(r"CudaDriverHelper has not been initialized")
 #: Triton announces each model it loads; the engine's is the long one.
 _LOADING = re.compile(r'\bloading: "?(\w+)')
 _LOADED = re.compile(r'successfully loaded \'?"?(\w+)')
+_WARMING = re.compile(r"warming: (\d+ of \d+)")
 #: Lines that say why a start failed, best first. Triton says a model's error as one quoted line.
 _REASONS = (
     re.compile(r"\"(failed to load '\w+' version .*)\""),
@@ -30,6 +31,12 @@ def loading(lines: list[str]) -> set[str]:
     """The models whose loading has begun and not ended, as these lines tell it."""
     begun = {found[1] for line in lines if (found := _LOADING.search(line))}
     return begun - {found[1] for line in lines if (found := _LOADED.search(line))}
+
+
+def warming(lines: list[str]) -> str:
+    """How far the engine is with reading adapters, such as ``120 of 800``; empty: it reads none."""
+    found = [match[1] for line in lines if (match := _WARMING.search(line))]
+    return found[-1] if found else ""
 
 
 def reason(lines: list[str], limit: int = 5) -> list[str]:

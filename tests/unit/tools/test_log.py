@@ -22,6 +22,12 @@ def test_loading_names_what_is_not_loaded_yet() -> None:
     assert log.loading(STARTED) == {"vllm_lora"}
 
 
+def test_how_far_the_adapters_are() -> None:
+    told = [f'I1130 16:19:50.0 95 python_be.cc:1] "warming: {n} of 800 adapters"' for n in (7, 120)]
+    assert log.warming(STARTED) == ""
+    assert log.warming(STARTED + told) == "120 of 800"
+
+
 def test_the_reason_is_the_model_s_own_words() -> None:
     first, *_ = log.reason(FAILED)
     assert first == (
