@@ -21,6 +21,10 @@ BASE_SHARE, ADAPTER_SHARE = 0.60, 0.30
 KINDS = ("llama", "mistral", "qwen2", "qwen3")
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "half": 2, "float": 4}
 _MIB = 1 << 20
+#: Room in /dev/shm beside copies of adapters: buffers of Triton's Python backend (4 MiB a model,
+#: more while long prompts are under way) and of vLLM's processes. An idle server holds 25 MiB, on a
+#: CPU; with tensor parallelism nobody has measured it.
+SHM_BUFFER_BYTES = 1 << 30
 
 
 def budgets(limit_bytes: int | None) -> dict[str, float]:
@@ -29,6 +33,11 @@ def budgets(limit_bytes: int | None) -> dict[str, float]:
         return {}
     shares = {"base": BASE_SHARE, "buffer": 1 - BASE_SHARE - ADAPTER_SHARE}
     return {pool: share * limit_bytes for pool, share in shares.items()}
+
+
+def shm_bytes(tier_bytes: int) -> int:
+    """Bytes that /dev/shm has to hold, ``tier_bytes`` being the setting ``tiers.shm_bytes``."""
+    return tier_bytes + SHM_BUFFER_BYTES
 
 
 class PlanError(Exception):

@@ -16,7 +16,6 @@ import pytest
 from ensemble.access import load_policy
 from python_backend import memory_plan, settings
 from tests.deploy.kustomize import KUBERNETES, OVERLAYS, ROOT, built, named, pod
-from tools.doctor.checks.system import shm_needed
 from tools.health import health
 from tools.plan.command import parse_bytes
 from tools.serving.arguments import EXIT_TIMEOUT_S
@@ -183,8 +182,7 @@ def test_the_volumes_hold_what_the_settings_promise(
 ) -> None:
     shm = volumes(overlay)["shm"]["emptyDir"]
     assert shm["medium"] == "Memory"
-    needed = shm_needed(served.tiers.shm_bytes, served.engine["tensor_parallel_size"])
-    assert needed <= bytes_of(shm["sizeLimit"]) < needed + GIB
+    assert bytes_of(shm["sizeLimit"]) == memory_plan.shm_bytes(served.tiers.shm_bytes)
     limits = server(overlay)["resources"]["limits"]
     in_memory = served.tiers.host_bytes + bytes_of(shm["sizeLimit"])
     # The rest is for Python, CUDA, and a model on its way to the GPU.

@@ -12,7 +12,6 @@ import typer
 
 from python_backend import memory_plan
 from python_backend.engine import fitting
-from tools.doctor.checks.system import shm_needed
 
 _UNITS = {
     "": 1,
@@ -44,7 +43,7 @@ def plan(
     """60 % for weights and KV cache, 30 % for adapters, 10 % free: the engine arguments for it."""
     try:
         size = parse_bytes(memory)
-        shm = shm_needed(parse_bytes(shm_tier) if shm_tier else 0, tp)
+        shm = memory_plan.shm_bytes(parse_bytes(shm_tier) if shm_tier else 0)
         shape, weights = fitting.read(model, dtype)
         found = memory_plan.plan(
             shape,
