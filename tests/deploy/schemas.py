@@ -34,7 +34,8 @@ from referencing.jsonschema import DRAFT202012
 from tools.layout import CACHE
 
 FOLDER = CACHE / "schemas"
-KUBERNETES = "v1.35.0"
+#: The oldest release whose fields the manifests use, one like the cluster's, the newest.
+RELEASES = ("v1.27.0", "v1.35.0", "v1.37.0")
 #: Requirement → its archive's name.
 ARCHIVES = {
     "kubernetes-validate==1.37.0"
@@ -81,8 +82,8 @@ def _archive(name: str) -> Path:
 
 
 @functools.cache
-def _kubernetes(name: str) -> Any:
-    folder = f"kubernetes_validate/kubernetes-json-schema/{KUBERNETES}-local-strict"
+def _kubernetes(name: str, release: str = RELEASES[1]) -> Any:
+    folder = f"kubernetes_validate/kubernetes-json-schema/{release}-local-strict"
     with zipfile.ZipFile(_archive("kubernetes-validate")) as archive:
         return json.loads(archive.read(f"{folder}/{name}"))
 
@@ -121,8 +122,8 @@ def _closed(schema: Any) -> Any:
 
 
 @functools.cache
-def validator(api_version: str, kind: str) -> jsonschema.Draft202012Validator:
-    """What judges objects of a kind.
+def validator(api_version: str, kind: str, release: str) -> jsonschema.Draft202012Validator:
+    """What judges objects of a kind, in a release of Kubernetes where it is one of its own.
 
     Raises:
         KeyError: no package here has its schema.
@@ -131,7 +132,8 @@ def validator(api_version: str, kind: str) -> jsonschema.Draft202012Validator:
     if group in BUILT_IN:
         short = group.split(".")[0]
         name = "-".join(filter(None, (kind.lower(), short, version)))
-        schema, definitions = _kubernetes(f"{name}.json"), _kubernetes("_definitions.json")
+        schema = _kubernetes(f"{name}.json", release)
+        definitions = _kubernetes("_definitions.json", release)
         resource = Resource(contents=definitions, specification=DRAFT202012)
         registry: Any = Registry().with_resource("/api/_definitions.json", resource)
     else:
@@ -163,9 +165,13 @@ def _of_group(schemas: list[dict[str, Any]], group: str, version: str) -> dict[s
 
 
 def problems(thing: dict[str, Any]) -> list[str]:
-    """What the schema of its kind has against an object: path and reason."""
-    judge = validator(thing["apiVersion"], thing["kind"])
-    return [f"{error.json_path}: {error.message[:300]}" for error in judge.iter_errors(thing)]
+    """What the schemas of its kind have against an object: release, path and reason."""
+    own = thing["apiVersion"].rpartition("/")[0] in BUILT_IN
+    return [
+        f"{release}: {error.json_path}: {error.message[:300]}"
+        for release in (RELEASES if own else RELEASES[1:2])
+        for error in validator(thing["apiVersion"], thing["kind"], release).iter_errors(thing)
+    ]
 
 
 def compose_problems(text: dict[str, Any]) -> list[str]:
