@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from python_backend import memory_plan
 from tools.doctor.facts import Facts
 from tools.doctor.finding import Finding, failure, ok, size, warning
 from tools.serving.arguments import BLS_THREADS, SHM_BYTES
@@ -11,20 +12,9 @@ from tools.serving.arguments import BLS_THREADS, SHM_BYTES
 #: Models of ``model_repository`` that run in Python, one instance each, and those of them that
 #: call others (each with ``BLS_THREADS``).
 PYTHON_MODELS, DOORS = 6, 4
-#: Room for requests under way: Triton's Python backend grows its regions with them. An idle server
-#: holds 25 MiB in all, on a CPU.
-_SHM_ROOM = 64 << 20
-#: NCCL's and vLLM's messages between workers go through /dev/shm as well; nobody has measured it.
-_SHM_WORKER = 256 << 20
 #: Libraries, sockets between processes, audit and weight files.
 _OTHER_FILES = 1024
 _OTHER_THREADS = 512
-
-
-def shm_needed(shm_tier_bytes: int, workers: int) -> int:
-    """Bytes of /dev/shm that a server takes: its regions, the tier, messages between workers."""
-    own = PYTHON_MODELS * SHM_BYTES + _SHM_ROOM
-    return own + shm_tier_bytes + (workers * _SHM_WORKER if workers > 1 else 0)
 
 
 def shm(facts: Facts) -> Iterator[Finding]:
@@ -34,12 +24,12 @@ def shm(facts: Facts) -> Iterator[Finding]:
         yield failure("shm", "there is no /dev/shm", "mount one: docker run --shm-size 1g")
         return
     tier = facts.settings.tiers.shm_bytes if facts.settings else 0
-    need = shm_needed(tier, facts.workers)
-    text = f"{size(free)} of {size(there)} in /dev/shm are free, {size(need)} are needed"
+    need = memory_plan.shm_bytes(tier)
+    text = f"{size(free)} of {size(there)} in /dev/shm are free, {size(need)} are planned for"
     cure = f"docker run --shm-size {need}, in Kubernetes an emptyDir of memory of that size"
     if free < tier + PYTHON_MODELS * SHM_BYTES:
         yield failure("shm", text, cure)
-    elif free < need:
+    elif there < need:
         yield warning("shm", text, cure)
     else:
         yield ok("shm", text)

@@ -99,7 +99,7 @@ def test_memory_of_a_cpu() -> None:
         (64, 0, Result.WARNING),
         (16, 0, Result.FAILURE),
         (1024, 0, Result.OK),
-        (1024, 960, Result.WARNING),
+        (1024, 512, Result.WARNING),
         (1024, 2048, Result.FAILURE),
         (4096, 2048, Result.OK),
     ],
