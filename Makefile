@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 TYPED := $(wildcard ensemble python_backend tools)
 MODELS := $(wildcard model_repository/*/1/model.py)
 
-.PHONY: help setup demo serve check test fuzz test-families test-compat clean
+.PHONY: help setup demo serve check test fuzz test-families test-gateway test-compat clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ fuzz: setup ## the property tests with new examples each time (`make test` draws
 
 test-families: setup ## every model family through a real engine (minutes)
 	$(RUN) -m pytest -m families tests/families $(ARGS)
+
+test-gateway: demo ## nginx before two real servers (part of `make test`)
+	$(RUN) -m pytest -m gateway tests/gateway $(ARGS)
 
 test-compat: demo ## the engine suite on vLLM 0.24, the NGC image's: an environment of its own
 	@$(PYTHON) tools/compat.py $(ARGS)

@@ -124,7 +124,7 @@ class Policy(Frozen):
         return department is not None and department.fusion
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class UniqueKeyLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML in which a key given twice is an error: the second would silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -167,7 +167,7 @@ def parse_policy(path: Path, text: str) -> Policy:
         PolicyError: it is not YAML, or says something that cannot be right.
     """
     try:
-        raw = yaml.load(text, Loader=_Loader)  # noqa: S506 a safe loader
+        raw = yaml.load(text, Loader=UniqueKeyLoader)  # noqa: S506 a safe loader
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise PolicyError(f"{path}: cannot be read as YAML: {error}") from None
     if not isinstance(raw, dict):

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 
-def replace(path: Path, text: str) -> None:
-    """Replaces the file at ``path``, for its owner only; synced before it is seen.
+def replace(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replaces the file at ``path``, by default for its owner only; synced before it is seen.
 
     Raises:
         OSError: the folder cannot be written; the old file is still whole.
@@ -19,6 +19,7 @@ def replace(path: Path, text: str) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:

@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "simulate": ("tools.simulate.command", "command", "Run the admission over a simulated engine."),
     "top": ("tools.top.command", "top", "Watch a running server, from its metrics alone."),
     "plan": ("tools.plan.command", "plan", "Engine arguments that fit a memory."),
+    "render": ("tools.render.command", "app", "Files for nginx, made from fleet.yaml."),
     "bench": ("tools.bench.command", "app", "Measure parts of the product in process."),
 }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
@@ -43,14 +45,20 @@ class Client:
     """Calls one server. Every method raises ``Refused`` for an error answer.
 
     ``fields`` are input tensors; where no credential is among them the admin's key is added.
+    With ``trusted``, a certificate's file, it speaks TLS.
     """
 
-    def __init__(self, http: str, grpc_address: str, key: str) -> None:
+    def __init__(self, http: str, grpc_address: str, key: str, trusted: Path | None = None) -> None:
         self.http_address, self.grpc_address, self._key = http, grpc_address, key
-        self.http = httpx.Client(base_url=f"http://{http}", timeout=LIMIT_S)
-        self.channel = grpc.insecure_channel(
-            grpc_address, options=[("grpc.max_receive_message_length", -1)]
-        )
+        options = [("grpc.max_receive_message_length", -1)]
+        if trusted is None:
+            self.http = httpx.Client(base_url=f"http://{http}", timeout=LIMIT_S)
+            self.channel = grpc.insecure_channel(grpc_address, options=options)
+        else:
+            context = ssl.create_default_context(cafile=str(trusted))
+            self.http = httpx.Client(base_url=f"https://{http}", timeout=LIMIT_S, verify=context)
+            proof = grpc.ssl_channel_credentials(trusted.read_bytes())
+            self.channel = grpc.secure_channel(grpc_address, proof, options=options)
         self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self.channel)
 
     def close(self) -> None:

@@ -41,6 +41,16 @@ def running(
     demo: Path, state_path: Path, models: Path, *more: str
 ) -> Iterator[tuple[Server, Callable[[], list[int]]]]:
     """A server by its own command line with ``more`` behind; also what lists its processes."""
+    with started(demo, state_path, models, *more) as (server, process):
+        wait_until_ready(server, process)
+        yield server, lambda: session_members(process.pid)
+
+
+@contextlib.contextmanager
+def started(
+    demo: Path, state_path: Path, models: Path, *more: str
+) -> Iterator[tuple[Server, ServerProcess]]:
+    """As ``running``, not ready yet: several can start side by side."""
     state = StateDirectory(state_path)
     ports, prefix = harness.free_ports(), state.new_shm_prefix()
     arguments = server_arguments(
@@ -60,14 +70,14 @@ def running(
     )
     try:
         server = Server(demo, state_path, ports)
-        _wait_until_ready(server, process)
-        yield server, lambda: session_members(process.pid)
+        yield server, process
         server.client.close()
     finally:
         process.stop()
 
 
-def _wait_until_ready(server: Server, process: ServerProcess) -> None:
+def wait_until_ready(server: Server, process: ServerProcess) -> None:
+    """Returns when all its models are ready; fails with the end of its log when it is not."""
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and process.exit_code() is None:
         with contextlib.suppress(httpx.HTTPError):
