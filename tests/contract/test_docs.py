@@ -17,6 +17,8 @@ from tools.__main__ import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: Pages that others lead to before they are written.
+AWAITED = {"gateway.md"}
 NAME = re.compile(r"[a-z][a-z-]*")
 RUNBOOK = "docs/operating.md"
 BY_NAME = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -79,6 +81,8 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         if re.match(r"[a-z]+:", link):
             continue
         name, _, place = link.partition("#")
+        if name in AWAITED and not (page.parent / name).exists():
+            continue
         target = page.parent / name if name else page
         assert target.exists(), link
         if place:
@@ -91,13 +95,15 @@ def test_every_file_named_exists(page: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["operating", "tuning", "security", "upgrading", "migrating"])
-def test_every_setting_named_exists(name: str) -> None:
+@BY_NAME
+def test_every_setting_named_exists(page: Path) -> None:
     keys = setting_keys(Settings)
     sections = {key.split(".")[0] for key in keys if "." in key} - {"engine"}
-    text = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
-    named = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)", text)
-    unknown = [key for key in named if key.split(".")[0] in sections and key not in keys]
+    named = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)(?=[`:])", page.read_text("utf-8"))
+    # audit.key is a file.
+    unknown = [
+        key for key in named if key.split(".")[0] in sections and key not in {*keys, "audit.key"}
+    ]
     assert unknown == []
 
 
