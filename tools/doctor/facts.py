@@ -143,6 +143,9 @@ class Facts:
     versions: Versions = Versions((0, 0))
     model: ModelFiles = ModelFiles()
     adapters: AdapterRoot = AdapterRoot()
+    #: Files that the settings name, or the state directory holds, and that cannot be used, each
+    #: with the cure behind a semicolon.
+    file_problems: tuple[str, ...] = ()
     policy_problem: str = ""
     policy_remarks: tuple[Remark, ...] = ()
     host: str = "127.0.0.1"

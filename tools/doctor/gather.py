@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import yaml
 
 from ensemble.access import PolicyError, load_policy
 from python_backend import model_json, nvml, settings
-from python_backend.adapters import multi_lora
+from python_backend.adapters import decisions, multi_lora
 from python_backend.engine import arguments
 from python_backend.settings import Settings, SettingsError
+from python_backend.source_settings import CredentialsError, read_credentials
 from tools import layout
 from tools.doctor import files, machine
 from tools.doctor.facts import AdapterRoot, Facts, ModelFiles
@@ -71,6 +72,7 @@ def _with_settings(facts: Facts, found: Settings) -> Facts:
         engine_problem=engine_problem or listed_problem,
         model=files.model(engine) if engine else ModelFiles(),
         adapters=adapters,
+        file_problems=tuple(_file_problems(found)),
         policy_problem=policy_problem,
         policy_remarks=tuple(remarks),
     )
@@ -105,6 +107,20 @@ def _listed(found: Settings) -> tuple[tuple[str, ...], str]:
         return tuple(multi_lora.load(path, aliases, found.adapters.root)), ""
     except SettingsError as error:
         return (), str(error)
+
+
+def _file_problems(found: Settings) -> Iterator[str]:
+    try:
+        decisions.load(found.state_dir / decisions.FILE)
+    except SettingsError as error:
+        yield str(error)
+    credentials, gate = found.sources.credentials_file, found.fusion.auto.gate
+    try:
+        read_credentials(credentials)
+    except CredentialsError as error:
+        yield f"sources.credentials_file {credentials}: {error}; correct it, fetches fail without"
+    if gate is not None and not gate.is_dir():
+        yield f"fusion.auto.gate {gate}: no such folder; python -m tools train-gate makes one"
 
 
 def _policy(found: Settings, adapters: AdapterRoot) -> tuple[str, list[policy_check.Remark]]:

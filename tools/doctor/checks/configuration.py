@@ -16,7 +16,10 @@ def settings(facts: Facts) -> Iterator[Finding]:
         for line in facts.settings_problem.splitlines():
             yield failure(name, line, "correct it; README, Settings, lists the keys")
         return
-    fine = True
+    fine = not facts.file_problems
+    for problem in facts.file_problems:
+        reason, _, cure = problem.rpartition("; ")
+        yield failure(name, reason, cure)
     for finding in (*_open(facts, found), *_names(facts, found)):
         fine = False
         yield finding

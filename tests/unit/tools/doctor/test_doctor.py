@@ -96,6 +96,24 @@ def test_files_of_a_model_that_is_not_whole(home: Path) -> None:
     assert found.shape is None and found.shape_problem
 
 
+def test_files_that_cannot_be_used(home: Path) -> None:
+    (home / "state").mkdir()
+    (home / "state" / "operator.json").write_text('{"version": 2}')
+    (home / "sources.yaml").write_text("s3: {}")
+    write(
+        home,
+        sources={"credentials_file": "sources.yaml"},
+        fusion={"auto": {"gate": "gate"}},
+    )
+    (home / "sources.yaml").chmod(0o644)
+    told = json.loads(doctor(home, "--json").output)["findings"]
+    found = [f for f in told if f["check"] == "settings"]
+    assert [f["result"] for f in found] == ["failure"] * 3
+    names = ("operator.json: version", "others may read it", "fusion.auto.gate")
+    assert all(name in f["reason"] for name, f in zip(names, found, strict=True))
+    assert "train-gate" in found[2]["cure"]
+
+
 def test_signatures(home: Path) -> None:
     keys = home / "keys.yaml"
     new = ["signing-keys", "new", "--keys", str(keys), "--key-id", KEY, "--for", "fin_*"]
