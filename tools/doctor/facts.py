@@ -143,8 +143,10 @@ class Facts:
     versions: Versions = Versions((0, 0))
     model: ModelFiles = ModelFiles()
     adapters: AdapterRoot = AdapterRoot()
-    #: Files that the settings name, or the state directory holds, and that cannot be used, each
-    #: with the cure behind a semicolon.
+    #: Why what operators have decided cannot be read, with the cure behind a semicolon.
+    decisions_problem: str = ""
+    #: Other files that the settings name and that cannot be used, each with the cure. It serves
+    #: without, but not what they are for.
     file_problems: tuple[str, ...] = ()
     policy_problem: str = ""
     policy_remarks: tuple[Remark, ...] = ()

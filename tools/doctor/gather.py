@@ -72,6 +72,7 @@ def _with_settings(facts: Facts, found: Settings) -> Facts:
         engine_problem=engine_problem or listed_problem,
         model=files.model(engine) if engine else ModelFiles(),
         adapters=adapters,
+        decisions_problem=_decisions_problem(found),
         file_problems=tuple(_file_problems(found)),
         policy_problem=policy_problem,
         policy_remarks=tuple(remarks),
@@ -109,11 +110,15 @@ def _listed(found: Settings) -> tuple[tuple[str, ...], str]:
         return (), str(error)
 
 
-def _file_problems(found: Settings) -> Iterator[str]:
+def _decisions_problem(found: Settings) -> str:
     try:
         decisions.load(found.state_dir / decisions.FILE)
     except SettingsError as error:
-        yield str(error)
+        return str(error)
+    return ""
+
+
+def _file_problems(found: Settings) -> Iterator[str]:
     credentials, gate = found.sources.credentials_file, found.fusion.auto.gate
     try:
         read_credentials(credentials)

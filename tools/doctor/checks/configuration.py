@@ -19,7 +19,7 @@ def settings(facts: Facts) -> Iterator[Finding]:
     fine = not facts.file_problems
     for problem in facts.file_problems:
         reason, _, cure = problem.rpartition("; ")
-        yield failure(name, reason, cure)
+        yield warning(name, reason, cure)
     for finding in (*_open(facts, found), *_names(facts, found)):
         fine = False
         yield finding

@@ -76,7 +76,7 @@ def ports(facts: Facts) -> Iterator[Finding]:
 
 
 def state(facts: Facts) -> Iterator[Finding]:
-    """The state directory: room for a copy of every adapter, and for the audit."""
+    """The state directory: what operators decided, room for copies of adapters and the audit."""
     settings, machine = facts.settings, facts.machine
     if settings is None:
         return
@@ -87,6 +87,9 @@ def state(facts: Facts) -> Iterator[Finding]:
             "name a folder that the server may write (state_dir, LORA_STATE_DIR)",
         )
         return
+    if facts.decisions_problem:
+        reason, _, cure = facts.decisions_problem.rpartition("; ")
+        yield failure("state", reason, cure)
     # Two models write audit files; a version that leaves lies beside the one that comes.
     need = sum(folder.size_bytes for folder in facts.adapters.folders)
     need += 2 * settings.audit.max_bytes if settings.audit.enabled else 0
