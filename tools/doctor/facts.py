@@ -76,6 +76,8 @@ class ModelFiles:
     weights: Mapping[str, int] = dataclasses.field(default_factory=dict)
     #: Named by the index, and not there.
     missing: tuple[str, ...] = ()
+    #: Files that this user may not read.
+    unreadable: tuple[str, ...] = ()
     #: Files that only point to where the real ones lie (git-lfs).
     pointers: tuple[str, ...] = ()
     tokenizer: bool = False
@@ -157,7 +159,7 @@ class Facts:
         value = self.engine.get(name)
         try:
             return default if value is None else int(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return default
 
     @property

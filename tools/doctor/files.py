@@ -1,4 +1,7 @@
-"""Gathers what lies in the model's folder and in the adapter root. Nothing here judges."""
+"""Gathers what lies in the model's folder and in the adapter root. Nothing here judges.
+
+``os.path`` and not ``Path`` asks what is there: what may not be looked at is not there.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from tools.doctor.machine import remote
 #: Most bytes of adapters that are hashed for their signatures: some seconds.
 VERIFIED_BYTES = 2 << 30
 _INDEX = "model.safetensors.index.json"
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 #: A git-lfs pointer is a text of about 130 bytes.
 _POINTER, _POINTER_BYTES = b"version https://git-lfs", 1024
 
@@ -31,16 +35,16 @@ def model(engine: Mapping[str, Any]) -> ModelFiles:
     """The base model's folder, as the engine's arguments name it."""
     name = str(engine.get("model") or "")
     folder = Path(name)
-    if not name or not folder.is_dir():
+    if not name or not os.path.isdir(folder):
         return ModelFiles(name=name)
     config, config_problem = _config(folder / "config.json")
     files = sorted(folder.glob("*.safetensors"))
-    sizes = {path.name: path.stat().st_size for path in files if path.is_file()}
+    sizes = {path.name: os.path.getsize(path) for path in files if os.path.isfile(path)}
     tokens = Path(str(engine.get("tokenizer") or name))
     shape, shape_problem = None, ""
     try:
         shape, _ = fitting.read(folder, str(engine.get("dtype") or "auto"))
-    except (memory_plan.PlanError, TypeError, ValueError) as error:
+    except (memory_plan.PlanError, TypeError, ValueError, ArithmeticError) as error:
         shape_problem = str(error)
     return ModelFiles(
         name=name,
@@ -49,8 +53,11 @@ def model(engine: Mapping[str, Any]) -> ModelFiles:
         config_problem=config_problem,
         weights=sizes,
         missing=tuple(sorted(_indexed(folder / _INDEX) - sizes.keys())),
+        unreadable=tuple(sorted(_unreadable(files, tokens))),
         pointers=tuple(path.name for path in files if _is_pointer(path)),
-        tokenizer=any((tokens / file).is_file() for file in ("tokenizer.json", "tokenizer.model")),
+        tokenizer=any(
+            os.path.isfile(tokens / file) for file in ("tokenizer.json", "tokenizer.model")
+        ),
         chat_template=_has_template(tokens),
         shape=shape,
         shape_problem=shape_problem,
@@ -74,6 +81,11 @@ def _indexed(path: Path) -> set[str]:
         return set()
 
 
+def _unreadable(weight_files: list[Path], tokens: Path) -> set[str]:
+    files = [*weight_files, *(tokens / name for name in _TOKENIZERS)]
+    return {path.name for path in files if os.path.isfile(path) and not os.access(path, os.R_OK)}
+
+
 def _is_pointer(path: Path) -> bool:
     try:
         if path.stat().st_size > _POINTER_BYTES:
@@ -84,7 +96,7 @@ def _is_pointer(path: Path) -> bool:
 
 
 def _has_template(folder: Path) -> bool:
-    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
+    if any(os.path.isfile(folder / f"chat_template.{kind}") for kind in ("jinja", "json")):
         return True
     found, _ = _config(folder / "tokenizer_config.json")
     return bool(found and found.get("chat_template"))
@@ -108,7 +120,7 @@ def adapters(settings: Settings, listed: tuple[str, ...] = ()) -> AdapterRoot:
     for entry in entries:
         if naming.is_lora_id(entry.name):
             folders.append(reader.read(entry))
-        elif not entry.name.startswith(".") and (entry.is_dir() or entry.is_symlink()):
+        elif not entry.name.startswith(".") and (os.path.isdir(entry) or os.path.islink(entry)):
             strangers.append(entry.name)
     return AdapterRoot(
         writable_by_all=bool(mode & stat.S_IWOTH),

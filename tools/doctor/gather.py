@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -86,6 +87,8 @@ def _settings(
         return settings.load(config, state_dir=state_dir, environment=environment), ""
     except SettingsError as error:
         return None, str(error)
+    except OSError as error:
+        return None, f"{config}: {error.strerror} ({error.filename}); let this user read it"
 
 
 def _engine(found: Settings) -> tuple[dict[str, Any], str]:
@@ -124,7 +127,7 @@ def _file_problems(found: Settings) -> Iterator[str]:
         read_credentials(credentials)
     except CredentialsError as error:
         yield f"sources.credentials_file {credentials}: {error}; correct it, fetches fail without"
-    if gate is not None and not gate.is_dir():
+    if gate is not None and not os.path.isdir(gate):
         yield f"fusion.auto.gate {gate}: no such folder; python -m tools train-gate makes one"
 
 

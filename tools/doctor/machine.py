@@ -50,7 +50,7 @@ def machine(host: str, ports: Ports | None, state_dir: Path | None) -> Machine:
     state = _existing(state_dir) if state_dir else None
     space = _space(state) if state else None
     problem = ""
-    if state_dir and state and not (state.is_dir() and os.access(state, os.W_OK | os.X_OK)):
+    if state_dir and state and not (os.path.isdir(state) and os.access(state, os.W_OK | os.X_OK)):
         problem = "it cannot be written"
     return Machine(
         cores=len(os.sched_getaffinity(0)),
@@ -188,7 +188,7 @@ def _space(folder: Path) -> tuple[int, int] | None:
 
 def _existing(folder: Path) -> Path:
     """The folder, or the nearest above it that is there."""
-    while not folder.exists() and folder != folder.parent:
+    while not os.path.exists(folder) and folder != folder.parent:
         folder = folder.parent
     return folder
 

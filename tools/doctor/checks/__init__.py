@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Iterator
 from tools.doctor.checks import adapters, configuration, engine, gpu, memory, model, system
 from tools.doctor.checks import versions as version_checks
 from tools.doctor.facts import Facts
-from tools.doctor.finding import Finding
+from tools.doctor.finding import Finding, warning
 
 Check = Callable[[Facts], Iterator[Finding]]
 
+#: What is said of a check that raised.
+BROKEN = "this check cannot cope with what it found"
 #: What ``--skip`` takes. A check may report under a narrower name.
 CHECKS: dict[str, Check] = {
     "settings": configuration.settings,
@@ -44,7 +46,14 @@ CHECKS: dict[str, Check] = {
 
 
 def run(facts: Facts, skip: Collection[str] = ()) -> list[Finding]:
-    """Everything there is to say."""
-    return [
-        finding for name, check in CHECKS.items() if name not in skip for finding in check(facts)
-    ]
+    """Everything there is to say. A check that breaks is a finding, and stops no other."""
+    found: list[Finding] = []
+    for name, check in CHECKS.items():
+        if name in skip:
+            continue
+        try:
+            found += check(facts)
+        except Exception as error:
+            kind = type(error).__name__
+            found.append(warning(name, f"{BROKEN} ({kind}: {error})", "look yourself; report it"))
+    return found

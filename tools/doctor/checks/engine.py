@@ -36,7 +36,10 @@ def gpu_memory_utilization(facts: Facts) -> Iterator[Finding]:
     name, share = "engine.gpu_memory_utilization", utilization(facts)
     if not facts.on_gpu or facts.settings is None:
         return
-    if "kv_cache_memory_bytes" in facts.engine and "gpu_memory_utilization" in facts.engine:
+    given = facts.engine.get("gpu_memory_utilization")
+    if given is not None and given != share:
+        yield failure(name, f"{given!r} is no share above 0 and up to 1", f"set {name}: 0.9")
+    elif "kv_cache_memory_bytes" in facts.engine and "gpu_memory_utilization" in facts.engine:
         yield advice(name, "kv_cache_memory_bytes decides instead of it", "remove one of them")
     elif share > MOST_UTILIZATION:
         yield warning(name, f"{share}: CUDA graphs and fragments find no room", f"set {name}: 0.9")

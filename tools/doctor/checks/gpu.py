@@ -78,9 +78,11 @@ def _of_device(facts: Facts, device: Device) -> Finding:
     if str(facts.engine.get("dtype", "auto")) == "bfloat16":
         return failure(name, f"{what} ({kind}): it has no bfloat16", f"set {_DTYPE}")
     if kind == "Volta":
+        count, slots = len(facts.adapters.known), facts.number("max_loras", 4)
         return warning(
             name,
-            f"{what} (Volta): float16 only, and adapters cannot be unloaded while it serves",
+            f"{what} (Volta): float16 only, and adapters cannot be unloaded while it serves"
+            + (f"; there are {count} for {slots} slots" if count > slots else ""),
             f"set {_DTYPE}; give every adapter a slot (max_loras) and do not remove any; "
             "for dynamic adapters use Ampere or newer",
         )

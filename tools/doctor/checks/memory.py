@@ -32,11 +32,12 @@ def memory(facts: Facts) -> Iterator[Finding]:
 
 
 def utilization(facts: Facts) -> float:
-    """gpu_memory_utilization, as given or as vLLM has it."""
+    """gpu_memory_utilization, as given, or as vLLM has it where what is given is no such share."""
     try:
-        return float(facts.engine.get("gpu_memory_utilization") or UTILIZATION)
+        share = float(facts.engine.get("gpu_memory_utilization") or UTILIZATION)
     except (TypeError, ValueError):
         return UTILIZATION
+    return share if 0 < share <= 1 else UTILIZATION
 
 
 def _devices(facts: Facts) -> Iterator[Finding]:

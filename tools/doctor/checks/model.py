@@ -22,7 +22,11 @@ def model(facts: Facts) -> Iterator[Finding]:
         return
     if found.config is None:
         yield failure(name, found.config_problem, "copy the whole model")
-    if found.pointers:
+    if found.unreadable:
+        yield failure(
+            name, f"{few(found.unreadable)}: not for this user to read", "chmod, or chown"
+        )
+    elif found.pointers:
         yield failure(
             name,
             f"{few(found.pointers)}: only pointers of git-lfs, not the files",

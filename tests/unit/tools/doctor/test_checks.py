@@ -146,6 +146,7 @@ def test_the_state_directory() -> None:
         ({"weights": {"model.safetensors": 0}}, "model", Result.FAILURE),
         ({"missing": ("model-00002-of-00002.safetensors",)}, "model", Result.FAILURE),
         ({"pointers": ("model.safetensors",)}, "model", Result.FAILURE),
+        ({"unreadable": ("tokenizer.json",)}, "model", Result.FAILURE),
         ({"tokenizer": False}, "tokenizer", Result.FAILURE),
         ({"chat_template": False}, "tokenizer", Result.ADVICE),
     ],

@@ -6,8 +6,11 @@ import dataclasses
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.unit.tools.doctor.house import GIB, LLAMA, facts, only
+from tools.doctor.checks import BROKEN, run
 from tools.doctor.facts import AdapterFolder, AdapterRoot
 from tools.doctor.finding import Result
 
@@ -25,6 +28,8 @@ def test_the_engines_arguments() -> None:
 @pytest.mark.parametrize(
     ("engine", "check", "result", "cure"),
     [
+        ({"gpu_memory_utilization": 1.5}, "gpu_memory_utilization", Result.FAILURE, "0.9"),
+        ({"gpu_memory_utilization": "much"}, "gpu_memory_utilization", Result.FAILURE, "0.9"),
         ({"gpu_memory_utilization": 0.98}, "gpu_memory_utilization", Result.WARNING, "0.9"),
         ({"gpu_memory_utilization": 0.3}, "gpu_memory_utilization", Result.ADVICE, "0.9"),
         ({"gpu_memory_utilization": 0.9}, "gpu_memory_utilization", Result.OK, ""),
@@ -66,3 +71,26 @@ def test_a_model_that_stretches_its_positions() -> None:
     model = dataclasses.replace(facts().model, config=stretched)
     found = facts(engine={"max_model_len": 200_000}, model=model)
     assert only(found, "engine.max_model_len").result is Result.OK
+
+
+NUMBERS = ("max_loras", "max_lora_rank", "max_model_len", "max_num_seqs", "tensor_parallel_size")
+ODD = st.none() | st.integers(-9, 1 << 40) | st.floats() | st.text(max_size=5) | st.lists(st.none())
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from((*NUMBERS, "dtype", "gpu_memory_utilization", "kv_cache_memory_bytes")), ODD
+    ),
+    st.sampled_from(("none", "volta", "turing", "hopper", "four_pcie", "mixed")),
+)
+@example(dict.fromkeys(NUMBERS, float("inf")), "hopper")
+@example(dict.fromkeys((*NUMBERS, "gpu_memory_utilization"), float("nan")), "hopper")
+def test_no_argument_breaks_a_check(engine: dict[str, Any], machine: str) -> None:
+    assert [f for f in run(facts(machine, engine, adapters=ONE)) if BROKEN in f.reason] == []
+
+
+def test_a_check_that_breaks_is_a_finding() -> None:
+    broken = dataclasses.replace(facts().model, config={"max_position_embeddings": 1, "a": 2})
+    broken = dataclasses.replace(broken, shape="no shape")  # type: ignore[arg-type]
+    found = [f for f in run(facts(model=broken)) if BROKEN in f.reason]
+    assert {f.check for f in found} == {"heads", "memory"}
