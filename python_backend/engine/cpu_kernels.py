@@ -2,139 +2,189 @@
 
 vLLM's CPU path gathers the weights of a slot **per token**, and a token without an adapter (slot
 -1) indexes the last slot: a base request batched with others is answered with somebody else's
-adapter. Here the rows of a batch are grouped by slot once a step, and each product is either
+adapter. Here the rows of a batch are grouped by slot once a step. Groups are computed
 
-- one shrink and one expand per group (few groups: prefill, or few adapters), or
-- one shrink of all rows with all slots, then an expand per group (decode with many adapters),
+- alone, a product each: a group of many rows (prefill),
+- or row by row, in one compiled call (``cpu_rows``): few rows (decode),
+- or together, in one batched product over a run of slots, each with as many rows as the fullest
+  has: many short prompts, and decode where nothing could be compiled,
 
-both of which leave rows without an adapter untouched, and a row alone with its own slot. Rounding
+whichever is cheapest for the batch: large groups alone, the rest one of the other ways. In each a
+row meets the weights of its own slot only, and rows without an adapter are not touched. Rounding
 follows the reference: the shrink is rounded to the model's dtype, then the expand, then the sum.
 
-Shapes, with T rows, S slots, R the maximum rank, I and O a layer's in and out features:
-``x`` [T, I], ``a`` [S, 1, R, I], ``b`` [S, 1, O, R], ``y`` [T, O'] with O' >= the slices' sum.
+Shapes, with T rows, S slots, R the maximum rank, n slices, I and O a layer's in and out features:
+``x`` [T, I], ``a`` [S, R, n, I], ``b`` [S, R, sum of O], ``y`` [T, O'] with O' >= that sum.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 
-# Measured with SmolLM2's shapes (hidden 576, rank 16, bfloat16, one thread), in µs for
-# the seven products of one block, per group / shared shrink:
-#   4 slots, 16 rows:   2 groups 512/429   4 groups 1015/721
-#   16 slots, 16 rows:  2 groups 496/548   4 groups 1011/813   16 groups 4110/2364
-#   64 slots, 16 rows:  4 groups 1016/1503   8 groups 2064/2252   16 groups 4186/3316
-#   16 slots, 128 rows: 4 groups 1162/1650   8 groups 2282/2234
-#: One shrink with all slots pays where it meets no more slots per group than this,
-SHARE_SLOTS_PER_GROUP = 4
-#: and up to this many rows (prefill has more).
-SHARE_UP_TO_ROWS = 32
+from python_backend.engine import cpu_rows
+from python_backend.engine.cpu_plan import Batch, Group, Plan, Singles
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
-    """The rows of one slot: a slice where they are consecutive, else their indices."""
+class Weights:
+    """The weights of all slots of a layer's slices that share one input (see the module).
 
-    slot: int
-    rows: slice | torch.Tensor
+    Attributes:
+        ends: where the slices' columns begin in ``b``, and where the last one ends.
+    """
 
+    a: torch.Tensor
+    b: torch.Tensor
+    ends: tuple[int, ...]
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """How one batch's rows map to slots; rows without an adapter are in no group."""
+    @functools.cached_property
+    def halves(self) -> tuple[Any, Any, Any] | None:
+        """``a``, ``b``, ``ends`` as ``cpu_rows`` takes them; None where it cannot."""
+        if self.a.dtype != torch.bfloat16 or self.b.dtype != torch.bfloat16:
+            return None
+        whole = self.a.is_contiguous() and self.b.is_contiguous()
+        if not whole or self.a.shape[1] % cpu_rows.RANK_STEP:
+            return None
+        a, b = cpu_rows.as_halves(self.a), cpu_rows.as_halves(self.b)
+        return a, b, np.array(self.ends, np.int64)
 
-    groups: tuple[Group, ...]
-
-
-def plan(slots: torch.Tensor) -> Plan:
-    """Groups the rows of ``slots`` (int64 [T], -1 for no adapter) by slot."""
-    by_slot: dict[int, list[int]] = {}
-    for row, slot in enumerate(slots.tolist()):
-        if slot >= 0:
-            by_slot.setdefault(slot, []).append(row)
-    groups = []
-    for slot, rows in sorted(by_slot.items()):
-        consecutive = rows[-1] - rows[0] + 1 == len(rows)
-        picked = slice(rows[0], rows[-1] + 1) if consecutive else torch.tensor(rows)
-        groups.append(Group(slot, picked))
-    return Plan(tuple(groups))
+    @property
+    def slices(self) -> tuple[torch.Tensor, ...]:
+        """``b`` of each slice, [S, R, O]."""
+        pairs = zip(self.ends[:-1], self.ends[1:], strict=True)
+        return tuple(self.b[:, :, begin:end] for begin, end in pairs)
 
 
 def add_lora(
     y: torch.Tensor,
     x: torch.Tensor,
-    a: Sequence[torch.Tensor],
-    b: Sequence[torch.Tensor],
+    weights: Sequence[Weights],
     plan: Plan,
     scale: float,
     offsets: Sequence[int],
-    in_use: Collection[int] | None = None,
+    ranks: Mapping[int, int] | None = None,
+    by_row: Any = None,
 ) -> None:
-    """``y[:, o:o+O] += (x @ a.T * scale) @ b.T`` per row's slot, for each slice; in place.
+    """``y[:, o:o+O] += (x @ a.T * scale) @ b`` per row's slot, for each slice; in place.
 
-    ``in_use`` are the slots that hold weights for this layer at all (None: any may): an adapter
-    that leaves a layer alone costs nothing there.
+    Args:
+        weights: of the layer's slices, all together or in several parts, in order.
+        offsets: where each slice begins in ``y``.
+        ranks: the slots that hold weights for this layer at all, and the ranks of those: an
+            adapter that leaves a layer alone costs nothing there, and one of a small rank less.
+            None: any slot may, of the largest rank.
+        by_row: what ``cpu_rows.compiled`` gave; None: rows are not computed one by one.
     """
-    groups = plan.groups
-    if in_use is not None:
-        groups = tuple(group for group in groups if group.slot in in_use)
-    if not groups:
-        return
-    # The shared shrink does slots x rows of work, which many rows (prefill) do not repay.
-    shared = (
-        1 < len(groups) >= a[0].shape[0] / SHARE_SLOTS_PER_GROUP and x.shape[0] <= SHARE_UP_TO_ROWS
-    )
-    for a_slice, b_slice, offset in zip(a, b, offsets, strict=True):
-        size = b_slice.shape[-2]
+    if not all(t.dtype == torch.bfloat16 and t.is_contiguous() for t in (x, y)):
+        by_row = None
+    done = 0
+    for part in weights:
+        starts = offsets[done : done + len(part.ends) - 1]
+        done += len(starts)
+        halves = part.halves if by_row is not None else None
+        arrangement = plan.arranged(ranks, halves is not None)
+        for group in arrangement.alone:
+            rank = part.a.shape[1] if ranks is None else ranks[group.slot]
+            _alone(y, x, part, group, scale, starts, rank)
+        rest = arrangement.rest
+        if isinstance(rest, Batch):
+            _together(y, x, part, rest, scale, starts, ranks)
+        elif rest is not None and halves is not None:
+            a, b, ends = halves
+            by_row(
+                cpu_rows.as_halves(y),
+                cpu_rows.as_halves(x),
+                a,
+                b,
+                rest.rows,
+                rest.slots,
+                _ranks_of(rest, part, ranks),
+                np.array(starts, np.int64),
+                ends,
+                np.float32(scale),
+            )
+
+
+def _ranks_of(singles: Singles, weights: Weights, ranks: Mapping[int, int] | None) -> Any:
+    most, step = weights.a.shape[1], cpu_rows.RANK_STEP
+    if ranks is None:
+        return np.full(len(singles.slots), most, np.int64)
+    return np.array([-(-ranks[slot] // step) * step for slot in singles.slots.tolist()], np.int64)
+
+
+def _alone(
+    y: torch.Tensor,
+    x: torch.Tensor,
+    weights: Weights,
+    group: Group,
+    scale: float,
+    offsets: Sequence[int],
+    rank: int,
+) -> None:
+    low = torch.mm(x[group.rows], weights.a[group.slot, :rank].flatten(0, 1).t())
+    for own, b, offset in zip(_by_slice(low, weights, scale), weights.slices, offsets, strict=True):
         # The engine may pad a layer's output (a vocabulary, say) less than the adapter's.
-        width = min(size, y.shape[1] - offset)
-        out = y[:, offset : offset + width]
-        if shared:
-            _shared_shrink(out, x, a_slice, b_slice, groups, scale)
-        else:
-            _per_group(out, x, a_slice, b_slice, groups, scale)
+        width = min(b.shape[-1], y.shape[1] - offset)
+        product = torch.mm(own, b[group.slot, :rank, :width])
+        _add(y[:, offset : offset + width], group.rows, product)
 
 
-def _per_group(
-    out: torch.Tensor,
+def _together(
+    y: torch.Tensor,
     x: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: tuple[Group, ...],
+    weights: Weights,
+    batch: Batch,
     scale: float,
+    offsets: Sequence[int],
+    ranks: Mapping[int, int] | None,
 ) -> None:
-    for group in groups:
-        low = torch.mm(x[group.rows], a[group.slot, 0].t())
-        if scale != 1.0:
-            low *= scale
-        out[group.rows] += torch.mm(low.to(b.dtype), b[group.slot, 0, : out.shape[1]].t()).to(
-            out.dtype
-        )
+    span = slice(batch.first, batch.first + batch.slots)
+    rank = weights.a.shape[1]
+    if ranks is not None:
+        rank = max(ranks.get(slot, 0) for slot in range(span.start, span.stop))
+    gathered = x if batch.gather is None else x.index_select(0, batch.gather)
+    low = torch.bmm(
+        gathered.view(batch.slots, batch.width, -1),
+        weights.a[span, :rank].flatten(1, 2).transpose(1, 2),
+    )
+    for own, b, offset in zip(_by_slice(low, weights, scale), weights.slices, offsets, strict=True):
+        width = min(b.shape[-1], y.shape[1] - offset)
+        product = torch.bmm(own, b[span, :rank, :width]).flatten(0, 1)
+        if batch.places is not None:
+            product = product.index_select(0, batch.places)
+        _add(y[:, offset : offset + width], batch.rows, product)
 
 
-def _shared_shrink(
-    out: torch.Tensor,
-    x: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    groups: tuple[Group, ...],
-    scale: float,
-) -> None:
-    slots, _, rank, width = a.shape
-    low = torch.mm(x, a.view(slots * rank, width).t()).view(-1, slots, rank)
+def _by_slice(low: torch.Tensor, weights: Weights, scale: float) -> Sequence[torch.Tensor]:
+    """The shrunk rows [..., R * n] of each slice, [..., R], in the dtype of ``b``."""
     if scale != 1.0:
         low *= scale
-    # A row's products with other slots are left lying, not multiplied by zero and summed: zero
-    # times the NaN that a bad slot may hold would not be zero.
-    for group in groups:
-        own = low[group.rows, group.slot].to(b.dtype)
-        out[group.rows] += torch.mm(own, b[group.slot, 0, : out.shape[1]].t()).to(out.dtype)
+    low, slices = low.to(weights.b.dtype), len(weights.ends) - 1
+    if slices == 1:
+        return (low,)
+    apart: Sequence[torch.Tensor] = low.unflatten(-1, (-1, slices)).movedim(-1, 0).contiguous()
+    return apart
+
+
+def _add(y: torch.Tensor, rows: slice | torch.Tensor, product: torch.Tensor) -> None:
+    product = product.to(y.dtype)
+    if isinstance(rows, slice):
+        y[rows].add_(product)
+    else:
+        y.index_add_(0, rows, product)
 
 
 def add_lora_embedding(y: torch.Tensor, low: torch.Tensor, b: torch.Tensor, plan: Plan) -> None:
-    """``y += low @ b.T`` per row's slot, in place: the second half of an embedding's adapter."""
+    """``y += low @ b.T`` per row's slot, in place: the second half of an embedding's adapter.
+
+    ``low`` [T, R] is what the layer looked up, ``b`` [S, 1, O, R] vLLM's own.
+    """
     for group in plan.groups:
         product = torch.mm(low[group.rows].to(b.dtype), b[group.slot, 0].t())
-        y[group.rows, : product.shape[1]] += product.to(y.dtype)
+        _add(y[:, : product.shape[1]], group.rows, product)

@@ -8,6 +8,7 @@ through vLLM's public calls only. Checked against vLLM 0.32 (CPU) and read for 0
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -147,9 +148,8 @@ class Internals:
         """Bytes of all slots of all layers on this worker."""
         total = 0
         for module in self.model_manager.modules.values():
-            for stacked in (module.lora_a_stacked, module.lora_b_stacked):
-                for tensor in stacked if isinstance(stacked, tuple | list) else (stacked,):
-                    total += tensor.numel() * tensor.element_size()
+            for tensor in itertools.chain(*stacked(module)):
+                total += tensor.numel() * tensor.element_size()
         return total
 
 
@@ -215,19 +215,34 @@ def cpu_wrapper_class() -> type[Any] | None:
     return PunicaWrapperCPU if complete else None
 
 
-def watch_slots(internals: Internals, changed: Callable[[Any, int, bool], None]) -> None:
-    """Calls ``changed(layer, slot, holds_weights)`` whenever a layer's slot is set or reset."""
+def watch_slots(internals: Internals, changed: Callable[[Any, int, int], None]) -> None:
+    """Calls ``changed(layer, slot, rank)`` whenever a layer's slot is set or reset (rank 0)."""
     for module in internals.model_manager.modules.values():
 
-        def set_lora(slot: int, *args: Any, _m: Any = module, _f: Any = module.set_lora) -> None:
-            _f(slot, *args)
-            changed(_m, slot, True)
+        def set_lora(
+            slot: int, a: Any, b: Any, *args: Any, _m: Any = module, _f: Any = module.set_lora
+        ) -> None:
+            _f(slot, a, b, *args)
+            parts = b if isinstance(b, tuple | list) else (b,)
+            changed(_m, slot, max((part.shape[1] for part in parts if part is not None), default=0))
 
         def reset_lora(slot: int, _m: Any = module, _f: Any = module.reset_lora) -> None:
             _f(slot)
-            changed(_m, slot, False)
+            changed(_m, slot, 0)
 
         module.set_lora, module.reset_lora = set_lora, reset_lora
+
+
+def stacked(module: Any) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+    """The weights of all slots of a layer, a tensor a slice: A [S, 1, R, I], B [S, 1, O, R]."""
+    a, b = module.lora_a_stacked, module.lora_b_stacked
+    return (tuple(a), tuple(b)) if isinstance(a, tuple | list) else ((a,), (b,))
+
+
+def restack(module: Any, a: tuple[torch.Tensor, ...], b: tuple[torch.Tensor, ...]) -> None:
+    """Gives a layer other tensors for its slots, of the same shapes."""
+    several = isinstance(module.lora_a_stacked, tuple | list)
+    module.lora_a_stacked, module.lora_b_stacked = (a, b) if several else (a[0], b[0])
 
 
 def watch_adapters(

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from python_backend.engine import cpu_kernels, orphans, private, trimming
+from python_backend.engine import orphans, private, trimming
 from python_backend.engine.board import Board, Outcome
+from python_backend.engine.cpu_wrapper import repair_cpu_kernels
 from python_backend.engine.prefetch import Prefetcher
 from python_backend.engine.watch import FailureFlag
 
@@ -189,91 +190,3 @@ class StepGuard:
         modules = self._internals.worker_manager.embedding_modules
         manager.add_adapter(manager.create_dummy_lora(int_id, 8, modules))
         manager.activate_adapter(int_id)
-
-
-def repair_cpu_kernels(internals: private.Internals) -> bool:
-    """Replaces vLLM's CPU LoRA products by those of ``cpu_kernels``.
-
-    Returns False where this vLLM's class is not the one we know; it is then left as it is.
-    """
-    wrapper = private.cpu_wrapper_class()
-    if wrapper is None:
-        return False
-    if internals.missing:
-        patch_wrapper(wrapper, None)
-        return True
-    in_use: dict[int, set[int]] = {}
-
-    def changed(layer: Any, slot: int, holds_weights: bool) -> None:
-        stacked = layer.lora_a_stacked
-        first = stacked[0] if isinstance(stacked, tuple | list) else stacked
-        slots = in_use.setdefault(id(first), set())
-        if holds_weights:
-            slots.add(slot)
-        else:
-            slots.discard(slot)
-
-    private.watch_slots(internals, changed)
-    patch_wrapper(wrapper, in_use)
-    return True
-
-
-def patch_wrapper(wrapper: type[Any], in_use: dict[int, set[int]] | None) -> None:
-    """Gives vLLM's CPU wrapper class our products.
-
-    ``in_use`` maps the identity of a layer's (first) stacked A to the slots that hold weights;
-    None where that is not known.
-    """
-    update_metadata = wrapper.update_metadata
-
-    def update(self: Any, *args: Any, **kwargs: Any) -> None:
-        update_metadata(self, *args, **kwargs)
-        self._lora_plans = {}
-
-    def plan_of(self: Any, indices: torch.Tensor, rows: int) -> cpu_kernels.Plan:
-        plans: dict[tuple[int, int], cpu_kernels.Plan] = self.__dict__.setdefault("_lora_plans", {})
-        key = (indices.data_ptr(), rows)
-        if key not in plans:
-            plans[key] = cpu_kernels.plan(indices[:rows])
-        return plans[key]
-
-    def linear(
-        self: Any,
-        y: torch.Tensor,
-        x: torch.Tensor,
-        lora_a_stacked: tuple[torch.Tensor, ...],
-        lora_b_stacked: tuple[torch.Tensor, ...],
-        scale: float,
-        output_slices: tuple[int, ...],
-        **_: Any,
-    ) -> None:
-        x, y = x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])
-        offsets = [sum(output_slices[:i]) for i in range(len(output_slices))]
-        plan = plan_of(self, self.token_lora_indices, x.shape[0])
-        slots = None if in_use is None else in_use.get(id(lora_a_stacked[0]), ())
-        cpu_kernels.add_lora(y, x, lora_a_stacked, lora_b_stacked, plan, scale, offsets, slots)
-
-    def logits(
-        self: Any,
-        y: torch.Tensor,
-        x: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        scale: float,
-        **_: Any,
-    ) -> None:
-        x, y = x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1])
-        plan = plan_of(self, self.sampler_indices, x.shape[0])
-        slots = None if in_use is None else in_use.get(id(a), ())
-        cpu_kernels.add_lora(y, x, (a,), (b,), plan, scale, (0,), slots)
-
-    def embedding(
-        self: Any, y: torch.Tensor, x: torch.Tensor, b: torch.Tensor, *_: Any, **__: Any
-    ) -> None:
-        plan = plan_of(self, self.token_lora_indices, x.shape[0])
-        cpu_kernels.add_lora_embedding(y, x, b, plan)
-
-    wrapper.update_metadata = update
-    wrapper.add_lora_linear = linear
-    wrapper.add_lora_logits = logits
-    wrapper.add_lora_embedding = embedding

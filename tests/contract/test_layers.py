@@ -21,7 +21,18 @@ LAYERS = {
 OURS = {"model_repository", "ensemble", "python_backend", "tools", "loadtests", "tests"}
 ENGINE = "python_backend/engine"
 #: They run inside vLLM's worker, or compute what it computes, and load torch with themselves.
-IN_WORKER = {f"{ENGINE}/{name}.py" for name in ("worker", "cpu_kernels", "private", "trimming")}
+IN_WORKER = {
+    f"{ENGINE}/{name}.py"
+    for name in (
+        "worker",
+        "cpu_kernels",
+        "cpu_plan",
+        "cpu_rows",
+        "cpu_wrapper",
+        "private",
+        "trimming",
+    )
+}
 SECRET = re.compile(r"(^|_)(mac|hmac|signature|secret|password|token|api_key|key_sha256)$")
 #: Modules of vLLM that are nobody's business but ``private``'s.
 PRIVATE = re.compile(r"lora_manager|worker_manager|model_manager|punica|^vllm.*\._(?!_)")

@@ -18,7 +18,8 @@ from tools.install import pins
 #: What the product imports and the image has, by the name it is imported under.
 IMAGE_HAS = {
     *("numpy", "regex", "tokenizers", "torch", "transformers", "triton_python_backend_utils"),
-    "vllm",
+    # vLLM, and what it needs itself.
+    *("vllm", "numba", "llvmlite"),
 }
 #: Packages whose name is not the one they are imported under.
 IMPORTED_AS = {"pyjwt": "jwt", "pyyaml": "yaml"}

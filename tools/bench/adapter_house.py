@@ -93,20 +93,20 @@ class AdapterHouse:
         self._ids = itertools.count(1)
         self._random = random.Random(3)  # noqa: S311 - prompts, no secrets
 
-    def version(self) -> Version:
-        """A new one."""
+    def version(self, folder: Path | None = None) -> Version:
+        """A new one, of the large adapter or of the one in ``folder``."""
         int_id = next(self._ids)
-        return Version(f"bench_a{int_id}_v1", f"{int_id:064x}", int_id, self.adapter)
+        return Version(f"bench_a{int_id}_v1", f"{int_id:064x}", int_id, folder or self.adapter)
 
-    def job(self, version: Version | None, output: int) -> Job:
-        """A streaming job with a prompt of its own."""
+    def job(self, version: Version | None, output: int, prompt: int = _TOKENS) -> Job:
+        """A streaming job with a prompt of its own, of so many tokens."""
         sampling: dict[str, Any] = {
             "max_tokens": output,
             "min_tokens": output,
             "ignore_eos": True,
             "temperature": 0.0,
         }
-        ids = tuple(self._random.randrange(100, 10_000) for _ in range(_TOKENS))
+        ids = tuple(self._random.randrange(100, 10_000) for _ in range(prompt))
         request = EngineRequest(sampling, stream=True)
         return Job(f"bench{next(self._ids)}", ids, request, version, "bench")
 

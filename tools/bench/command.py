@@ -35,6 +35,7 @@ ENGINE_SCENARIOS: dict[str, tuple[str, str]] = {
     ),
     "fusion": ("tools.bench.fusion", "Mixtures: how exact, how soon made, and at what speed."),
     "isolation": ("tools.bench.isolation", "One department while another keeps 48 streams busy."),
+    "kernels": ("tools.bench.kernels", "Adapters beside the base model on a CPU."),
     "signals": ("tools.bench.signals", "What watching the engine costs, and a scrape."),
     "speed": ("tools.bench.speed", "Our server beside raw AsyncLLM and vllm serve."),
     "switching": ("tools.bench.switching", "Many adapters over few slots, with us and without."),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from random import Random
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from python_backend.engine import cpu_kernels
-from python_backend.engine.cpu_kernels import add_lora, add_lora_embedding, plan
+from python_backend.engine import cpu_kernels, cpu_plan, cpu_rows
+from python_backend.engine.cpu_kernels import add_lora_embedding
+from python_backend.engine.cpu_plan import Plan, plan
+from python_backend.engine.cpu_wrapper import apart, pack, unpacked
 
 NAN = float("nan")
 
@@ -87,14 +91,37 @@ def cases(draw: st.DrawFn, max_rows: int = 24) -> Case:
     )
 
 
-@pytest.fixture(params=["as it is", "per group", "shared"])
+BY_ROW = cpu_rows.compiled()
+
+
+@pytest.fixture(params=["as it is", "alone", "together", "by row"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of computing, and the choice between them."""
     if request.param != "as it is":
-        limit = 10_000 if request.param == "shared" else 0
-        monkeypatch.setattr(cpu_kernels, "SHARE_SLOTS_PER_GROUP", max(limit, 1))
-        monkeypatch.setattr(cpu_kernels, "SHARE_UP_TO_ROWS", limit)
+        kinds = {"alone": "GROUP_ROWS", "together": "BATCH_ROWS", "by row": "ROWS_ROWS"}
+        for kind in kinds.keys() - {request.param}:
+            monkeypatch.setattr(cpu_plan, kinds[kind], 10**6)
     return str(request.param)
+
+
+def add_lora(
+    y: torch.Tensor,
+    x: torch.Tensor,
+    a: Sequence[torch.Tensor],
+    b: Sequence[torch.Tensor],
+    plan: Plan,
+    scale: float,
+    offsets: Sequence[int],
+    ranks: Mapping[int, int] | None = None,
+) -> None:
+    """With the weights packed, and beside it with vLLM's as they are: bit by bit the same."""
+    other = y.clone()
+    packed = pack(a, b)
+    assert packed is not None
+    cpu_kernels.add_lora(y, x, (packed,), plan, scale, offsets, ranks, BY_ROW)
+    cpu_kernels.add_lora(other, x, apart(a, b), plan, scale, offsets, ranks)
+    assert torch.equal(y.isnan(), other.isnan())
+    assert torch.equal(y.nan_to_num(), other.nan_to_num())
 
 
 def check(case: Case) -> None:
@@ -174,21 +201,70 @@ def test_slots_not_in_use_cost_and_change_nothing(way: str) -> None:
     y, x, a, b = case.tensors()
     before, expected = y.clone(), reference(case, y, x, a, b)
     groups = plan(torch.tensor(case.row_slots))
-    add_lora(y, x, a, b, groups, 1.0, [0], in_use=())
+    add_lora(y, x, a, b, groups, 1.0, [0], ranks={})
     assert torch.equal(y, before)
-    add_lora(y, x, a, b, groups, 1.0, [0], in_use={1})
+    add_lora(y, x, a, b, groups, 1.0, [0], ranks={1: 4})
     assert torch.equal(y[[1, 3]], expected[[1, 3]])
     assert torch.equal(y[[0, 2]], before[[0, 2]])
 
 
-def test_a_plan_names_rows_by_slice_or_index() -> None:
-    found = plan(torch.tensor([2, 2, -1, 0, 2, 0, -1]))
-    assert [group.slot for group in found.groups] == [0, 2]
-    rows = [torch.arange(7)[group.rows].tolist() for group in found.groups]
-    assert rows == [[3, 5], [0, 1, 4]]
-    (only,) = plan(torch.tensor([-1, 4, 4])).groups
-    assert (only.slot, only.rows) == (4, slice(1, 3))
-    assert plan(torch.tensor([-1, -1])).groups == ()
+def test_what_vllm_writes_into_its_shapes_is_what_is_computed_with() -> None:
+    a = [torch.zeros(3, 1, 4, 8) for _ in range(2)]
+    b = [torch.zeros(3, 1, size, 4) for size in (5, 6)]
+    packed = pack(a, b)
+    assert packed is not None
+    a_views, b_views = unpacked(packed, 4)
+    assert [t.shape for t in a_views] == [t.shape for t in a]
+    assert [t.shape for t in b_views] == [t.shape for t in b]
+    a_views[1][2, 0, :2, :8].copy_(torch.ones(2, 8))
+    b_views[0][2, 0, :5, :2].copy_(torch.full((5, 2), 3.0))
+    assert packed.a[2, :, 1].tolist() == [[1.0] * 8] * 2 + [[0.0] * 8] * 2
+    assert packed.a[:, :, 0].count_nonzero() == 0
+    assert packed.b[2, :, :5].tolist() == [[3.0] * 5] * 2 + [[0.0] * 5] * 2
+    # Slices of different inputs are left as they are.
+    assert pack([*a[:1], torch.zeros(3, 1, 4, 9)], b) is None
+    assert pack(a, [*b[:1], torch.zeros(3, 1, 6, 2)]) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases(), chance=st.randoms(use_true_random=False))
+def test_mixed_ranks_as_vllms_own_ops_compute_them(case: Case, chance: Random) -> None:
+    """vLLM's gather, with what it should have done for rows without an adapter: nothing."""
+    from vllm.lora.ops.torch_ops import bgmv_expand_slice, bgmv_shrink
+
+    y, x, a, b = case.tensors()
+    ranks = {slot: chance.randint(1, case.rank) for slot in range(case.slots)}
+    for tensor in (*a, *b):
+        tensor.nan_to_num_(0, 0, 0)
+    for slot, rank in ranks.items():
+        for a_slice, b_slice in zip(a, b, strict=True):
+            a_slice[slot, :, rank:] = 0
+            b_slice[slot, :, :, rank:] = 0
+    indices = torch.tensor(case.row_slots)
+    own = indices >= 0
+    expected, rows = y.clone(), y[own]
+    for a_slice, b_slice, offset in zip(a, b, case.offsets, strict=True):
+        buffer = torch.zeros(len(rows), case.rank)
+        if len(rows):
+            bgmv_shrink(x[own], a_slice, buffer, indices[own], case.scale)
+            size = b_slice.shape[2]
+            bgmv_expand_slice(buffer, b_slice, rows, indices[own], offset, size)
+    expected[own] = rows
+    add_lora(y, x, a, b, plan(indices), case.scale, case.offsets, ranks)
+    assert torch.equal(y, expected)
+
+
+def test_the_head_as_vllms_own_ops_compute_it(way: str) -> None:
+    from vllm.lora.ops.torch_ops import bgmv_expand, bgmv_shrink
+
+    case = Case(11, torch.float32, [3, 0, 1, 3, 2, 0], 4, 8, 16, [97], 0, 1.0)
+    y, x, a, b = case.tensors()
+    y, indices = y[:, :90].clone(), torch.tensor(case.row_slots)
+    expected, buffer = y.clone(), torch.zeros(6, 8)
+    bgmv_shrink(x, a[0], buffer, indices, 1.0)
+    bgmv_expand(buffer, b[0], expected, indices)
+    add_lora(y, x, a, b, plan(indices), 1.0, [0])
+    assert torch.equal(y, expected)
 
 
 @settings(max_examples=30, deadline=None)

@@ -1,0 +1,148 @@
+"""The LoRA products of few rows in bfloat16, compiled by numba: one call a layer.
+
+A product by oneDNN costs 11 to 25 µs a call however small it is, and a layer of several slices
+needs several; for the rows of a decode step that is most of the time. Here each row is multiplied
+with its own slot's weights in fp32, and rounded to bfloat16 after the shrink, the expand and the
+sum, as in the reference. Sums of products are reordered for vector registers, nothing else is.
+
+numba comes with vLLM; where it is missing, ``cpu_kernels`` does without. Nothing is cached on
+disk: numba would read it back by unpickling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Ranks are computed in steps of so many; weights are padded with zeros to a multiple.
+RANK_STEP = 4
+
+
+def compiled() -> Any | None:
+    """The product, compiled for this processor (a second), or None without numba.
+
+    It computes, in place and without the interpreter's lock, for each number k and slice j:
+    ``y[rows[k], offsets[j]:…] += (x[rows[k]] @ a[slots[k], :, j].T * scale) @
+    b[slots[k], :, ends[j]:ends[j + 1]]``.
+
+    Args of what is returned, all C-contiguous, bfloat16 as uint16: ``y`` [T, O'], ``x`` [T, I],
+    ``a`` [S, R, n, I], ``b`` [S, R, sum of O]; int64 ``rows``, ``slots``, ``ranks`` [K] (a
+    multiple of ``RANK_STEP``), ``offsets`` [n], ``ends`` [n + 1]; ``scale`` a float32.
+    """
+    try:
+        from llvmlite import ir
+        from numba import float32, int64, njit, types, uint16, uint32, void
+        from numba.extending import intrinsic
+    except ImportError:
+        return None
+
+    @intrinsic
+    def as_float(_: Any, bits: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], ir.FloatType())
+
+        return float32(uint32), generate
+
+    @intrinsic
+    def as_bits(_: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], ir.IntType(32))
+
+        return uint32(float32), generate
+
+    inline = njit(inline="always")
+    # Not "fast": that would also assume that there is no NaN and no infinity.
+    loop = njit(fastmath={"reassoc", "contract", "nsz"}, nogil=True, error_model="numpy")
+
+    @inline
+    def wide(half: Any) -> Any:
+        return as_float(np.uint32(np.uint32(half) << np.uint32(16)))
+
+    @inline
+    def narrow(value: Any) -> Any:
+        """To the nearest, ties to even; a NaN stays one."""
+        bits = as_bits(value)
+        odd = (bits >> np.uint32(16)) & np.uint32(1)
+        rounded = np.uint32(bits + np.uint32(0x7FFF) + odd)
+        return np.uint16(rounded >> np.uint32(16)) if value == value else np.uint16(0x7FC0)
+
+    # Functions of their own: loops over plain rows are what the compiler turns into vectors.
+    @loop
+    def widen(to: Any, halves: Any) -> None:
+        for i in range(to.size):
+            to[i] = wide(halves[i])
+
+    @loop
+    def dot(x: Any, a0: Any, a1: Any, a2: Any, a3: Any) -> Any:
+        s0 = s1 = s2 = s3 = np.float32(0)
+        for i in range(x.size):
+            s0 += x[i] * wide(a0[i])
+            s1 += x[i] * wide(a1[i])
+            s2 += x[i] * wide(a2[i])
+            s3 += x[i] * wide(a3[i])
+        return s0, s1, s2, s3
+
+    @loop
+    def gather(to: Any, b0: Any, b1: Any, b2: Any, b3: Any, low: Any) -> None:
+        l0, l1, l2, l3 = low
+        for o in range(to.size):
+            to[o] += l0 * wide(b0[o]) + l1 * wide(b1[o]) + l2 * wide(b2[o]) + l3 * wide(b3[o])
+
+    @loop
+    def finish(y: Any, total: Any) -> None:
+        for o in range(y.size):
+            y[o] = narrow(wide(y[o]) + wide(narrow(total[o])))
+
+    halves = {dim: types.Array(uint16, dim, "C") for dim in (2, 3, 4)}
+    numbers = types.Array(int64, 1, "C")
+    signature = void(
+        halves[2], halves[2], halves[4], halves[3],
+        numbers, numbers, numbers, numbers, numbers, float32,
+    )  # fmt: skip
+
+    @njit(signature, nogil=True, error_model="numpy")
+    def add(
+        y: Any, x: Any, a: Any, b: Any, rows: Any, slots: Any, ranks: Any, offsets: Any, ends: Any,
+        scale: Any,
+    ) -> None:  # fmt: skip
+        row = np.empty(x.shape[1], np.float32)
+        total = np.empty(b.shape[2], np.float32)
+        for k in range(rows.size):
+            t, s = rows[k], slots[k]
+            widen(row, x[t])
+            for j in range(offsets.size):
+                begin = ends[j]
+                # The engine may pad a layer's output less than the adapter's.
+                width = min(ends[j + 1] - begin, y.shape[1] - offsets[j])
+                end = begin + width
+                part = total[begin:end]
+                part[:] = 0
+                for r in range(0, ranks[k], 4):
+                    s0, s1, s2, s3 = dot(
+                        row, a[s, r, j], a[s, r + 1, j], a[s, r + 2, j], a[s, r + 3, j]
+                    )
+                    low = (
+                        wide(narrow(s0 * scale)), wide(narrow(s1 * scale)),
+                        wide(narrow(s2 * scale)), wide(narrow(s3 * scale)),
+                    )  # fmt: skip
+                    gather(
+                        part,
+                        b[s, r, begin:end], b[s, r + 1, begin:end],
+                        b[s, r + 2, begin:end], b[s, r + 3, begin:end],
+                        low,
+                    )  # fmt: skip
+                finish(y[t, offsets[j] : offsets[j] + width], part)
+
+    return add
+
+
+def as_halves(tensor: Any) -> NDArray[np.uint16]:
+    """A bfloat16 tensor's own memory as numbers that numba knows."""
+    import torch
+
+    found: NDArray[np.uint16] = tensor.view(torch.uint16).numpy()
+    return found
