@@ -13,7 +13,8 @@ import typer
 from tools import layout, tritonserver
 from tools.serving.arguments import Ports
 from tools.serving.backoff import FAILURES, WINDOW_S, Backoff
-from tools.serving.life import Plan, Signals, become, live
+from tools.serving.become import become
+from tools.serving.life import Plan, Signals, live
 from tools.serving.ports import check_free
 from tools.serving.problem import ServeProblem, StartCrash
 from tools.serving.show import Show
@@ -97,8 +98,9 @@ def serve(
     is killed, its shared memory removed, and it starts again after 1 s, 2 s, 4 s … 30 s. Prints
     `restarting: <reason>`, then the `ready` line again. Exit code 1 when it gives up.
 
-    With --exec this process becomes tritonserver: it prints Triton's log, gets the signals itself,
-    and nobody looks after its parts; `python -m tools health` is the probe for who does.
+    With --exec this process becomes tritonserver: it prints Triton's log and gets the signals
+    itself. A small process beside it ends it when a part of it has died; who watches from outside
+    asks `python -m tools health`.
     """
     if replace and restart:
         raise typer.BadParameter("what has become tritonserver restarts nothing: without --restart")

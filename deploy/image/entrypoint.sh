@@ -18,4 +18,5 @@ if [ "${LORA_DOCTOR:-on}" != off ]; then
     trap - TERM INT
 fi
 
+# It ends when a part of the server dies: restarting is the container's affair.
 exec python3 -m tools serve --exec --host 0.0.0.0 --config "$config" --state-dir "$state" "$@"

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import http.client
-import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 from rich.console import Console
 
 from python_backend import presence
-from tools import layout, tritonserver
+from tools import tritonserver
 from tools.serving import log
 from tools.serving.arguments import server_arguments
 from tools.serving.probe import LOOK_EVERY_S, Probe
@@ -105,25 +103,6 @@ def prepared(plan: Plan) -> tuple[tritonserver.Launch, list[str], str]:
         }
     )
     return launch, arguments, prefix
-
-
-def become(plan: Plan) -> NoReturn:
-    """Turns this process into tritonserver: for containers, where somebody else watches over it.
-
-    Its log goes to this process's output, signals to it alone. The claim on the state directory
-    lasts as long as the server.
-
-    Raises:
-        ServerNotFound: there is no tritonserver.
-    """
-    launch, arguments, _ = prepared(plan)
-    plan.state.hold(os.getpid())
-    # Python ignores these two, and what is ignored stays so in the next program.
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    # The stub of the wheel ignores PYTHONPATH: it finds our packages from here.
-    os.chdir(layout.ROOT)
-    os.execve(launch.binary, launch.command(arguments), dict(launch.env))  # noqa: S606
 
 
 def live(plan: Plan, stop: Signals) -> str | None:

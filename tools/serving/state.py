@@ -71,6 +71,10 @@ class StateDirectory:
         self.note_server(pid)
         os.set_inheritable(self._lock.fileno(), True)
 
+    def let_go(self) -> None:
+        """For a child of the process that claimed it: the claim is not the child's to prolong."""
+        self._lock.close()
+
     def _write(self, name: str, text: str) -> None:
         half = self.run / f"{name}.new"
         half.unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from python_backend import presence, runtime
 from tests.server.harness import free_ports
 from tools import layout
 from tools.__main__ import app
@@ -41,6 +44,7 @@ def started(tmp_path: Path) -> subprocess.Popen[str]:
         cwd=layout.ROOT,
         env={**os.environ, "PATH": f"{binary.parent}:{os.environ['PATH']}"},
         stdout=subprocess.PIPE,
+        stderr=(tmp_path / "errors").open("w"),
         text=True,
     )
 
@@ -67,6 +71,25 @@ def test_it_becomes_the_server_and_keeps_its_claim(
     finally:
         started.kill()
         started.wait()
+
+
+def test_a_server_that_lost_a_part_is_ended(started: subprocess.Popen[str], tmp_path: Path) -> None:
+    run_dir = tmp_path / "state" / "run"
+    try:
+        assert started.stdout is not None
+        started.stdout.readline()
+        gone = presence.Record("lora_gate", runtime.boot_id(started.pid), 2**22 + 1, "0")
+        record = run_dir / presence.FOLDER / "lora_gate-0.json"
+        record.parent.mkdir(exist_ok=True)
+        record.write_text(json.dumps(dataclasses.asdict(gone)))
+        assert started.wait(30) == 7
+        # Whoever waits at a door has been told.
+        lost = presence.lost(run_dir, gone.boot_id, ["vllm_lora"])
+        assert [loss.model for loss in lost] == [presence.SERVER]
+    finally:
+        started.kill()
+        started.wait()
+    assert "stopping: the process of lora_gate" in (tmp_path / "errors").read_text()
 
 
 def test_what_has_become_the_server_restarts_nothing() -> None:
