@@ -26,6 +26,8 @@ class Machine:
 
     cores: int = 1
     memory_bytes: int | None = None
+    #: What of it is not taken.
+    memory_free_bytes: int | None = None
     shm_bytes: int | None = None
     shm_free_bytes: int | None = None
     open_files: int | None = None
@@ -39,6 +41,8 @@ class Machine:
     #: Why the state directory cannot be written; empty: it can.
     state_problem: str = ""
     state_free_bytes: int | None = None
+    #: Copies of adapters that an earlier start has left there.
+    staged_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +76,7 @@ class ModelFiles:
     #: config.json; None where it cannot be read.
     config: Mapping[str, Any] | None = None
     config_problem: str = ""
-    #: Weight files, bytes by name.
+    #: Weight files in safetensors, bytes by name.
     weights: Mapping[str, int] = dataclasses.field(default_factory=dict)
     #: Named by the index, and not there.
     missing: tuple[str, ...] = ()
@@ -80,6 +84,8 @@ class ModelFiles:
     unreadable: tuple[str, ...] = ()
     #: Files that only point to where the real ones lie (git-lfs).
     pointers: tuple[str, ...] = ()
+    #: Weight files in other formats.
+    other_weights: tuple[str, ...] = ()
     tokenizer: bool = False
     chat_template: bool = False
     shape: Model | None = None

@@ -26,7 +26,8 @@ from tools.doctor.machine import remote
 #: Most bytes of adapters that are hashed for their signatures: some seconds.
 VERIFIED_BYTES = 2 << 30
 _INDEX = "model.safetensors.index.json"
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json", "spiece.model")
+_OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.gguf")
 #: A git-lfs pointer is a text of about 130 bytes.
 _POINTER, _POINTER_BYTES = b"version https://git-lfs", 1024
 
@@ -55,9 +56,11 @@ def model(engine: Mapping[str, Any]) -> ModelFiles:
         missing=tuple(sorted(_indexed(folder / _INDEX) - sizes.keys())),
         unreadable=tuple(sorted(_unreadable(files, tokens))),
         pointers=tuple(path.name for path in files if _is_pointer(path)),
-        tokenizer=any(
-            os.path.isfile(tokens / file) for file in ("tokenizer.json", "tokenizer.model")
-        ),
+        other_weights=tuple(p.name for kind in _OTHER_WEIGHTS for p in sorted(folder.glob(kind))),
+        # A tokenizer that is no folder is a name of the Hub.
+        tokenizer=not os.path.isdir(tokens)
+        or any(os.path.isfile(tokens / file) for file in _TOKENIZERS)
+        or any(tokens.glob("*.tiktoken")),
         chat_template=_has_template(tokens),
         shape=shape,
         shape_problem=shape_problem,

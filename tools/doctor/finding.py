@@ -14,7 +14,8 @@ class Result(enum.StrEnum):
     ADVICE = "advice"
     #: It serves, and somebody will be hurt sooner or later.
     WARNING = "warning"
-    #: It does not start, or does not serve what it is meant to.
+    #: It does not start. What only leaves one adapter or caller out is a warning: one bad folder in
+    #: a shared root must not keep every server of a fleet from starting again.
     FAILURE = "failure"
 
 

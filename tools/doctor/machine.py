@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import os
 import re
@@ -49,12 +50,14 @@ def machine(host: str, ports: Ports | None, state_dir: Path | None) -> Machine:
     shm = _space(SHM) if SHM.is_dir() else None
     state = _existing(state_dir) if state_dir else None
     space = _space(state) if state else None
+    memory, memory_free = _memory()
     problem = ""
     if state_dir and state and not (os.path.isdir(state) and os.access(state, os.W_OK | os.X_OK)):
         problem = "it cannot be written"
     return Machine(
         cores=len(os.sched_getaffinity(0)),
-        memory_bytes=_memory(),
+        memory_bytes=memory,
+        memory_free_bytes=memory_free,
         shm_bytes=shm and shm[0],
         shm_free_bytes=shm and shm[1],
         open_files=_limit(resource.RLIMIT_NOFILE),
@@ -65,6 +68,7 @@ def machine(host: str, ports: Ports | None, state_dir: Path | None) -> Machine:
         ports_problem=_ports(host, ports) if ports else "",
         state_problem=problem,
         state_free_bytes=space and space[1],
+        staged_bytes=_bytes_below(state_dir / "staged") if state_dir else 0,
     )
 
 
@@ -186,6 +190,15 @@ def _space(folder: Path) -> tuple[int, int] | None:
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
+def _bytes_below(folder: Path) -> int:
+    found = 0
+    for here, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += os.lstat(os.path.join(here, name)).st_size
+    return found
+
+
 def _existing(folder: Path) -> Path:
     """The folder, or the nearest above it that is there."""
     while not os.path.exists(folder) and folder != folder.parent:
@@ -193,11 +206,23 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def _memory() -> int | None:
-    """Free memory, bytes, of the machine or of this container, whichever is less."""
-    free: int | None = psutil.virtual_memory().available
+def _memory() -> tuple[int, int]:
+    """Bytes in all and free, of the machine or of this container, whichever has less."""
+    found = psutil.virtual_memory()
     most, used = _number("/sys/fs/cgroup/memory.max"), _number("/sys/fs/cgroup/memory.current")
-    return _least(free, None if most is None else max(0, most - (used or 0)))
+    if most is None or used is None:
+        return found.total, found.available
+    # Pages of files that were read count as used, and go when somebody needs the room.
+    free = most - used + _cached("/sys/fs/cgroup/memory.stat")
+    return min(found.total, most), max(0, min(found.available, free))
+
+
+def _cached(path: str) -> int:
+    try:
+        found = re.search(r"^inactive_file (\d+)$", Path(path).read_text("ascii"), re.MULTILINE)
+    except (OSError, ValueError):
+        return 0
+    return int(found[1]) if found else 0
 
 
 def _limit(which: int) -> int | None:

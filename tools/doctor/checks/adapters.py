@@ -86,7 +86,7 @@ def signatures(facts: Facts) -> Iterator[Finding]:
         return
     for folder in found.folders:
         if folder.signature_problem:
-            yield failure(
+            yield warning(
                 "signatures",
                 f"{folder.lora_id}: {folder.signature_problem}",
                 "sign it anew (python -m tools sign); it is not served as it is",

@@ -84,7 +84,6 @@ def policy(facts: Facts) -> Iterator[Finding]:
     if facts.policy_problem:
         yield failure("policy", facts.policy_problem, "python -m tools policy check FILE")
     for remark in facts.policy_remarks:
-        kind = failure if remark.error else warning
-        yield kind("policy", f"{where}:{remark.line}: {remark.text}", "correct the policy")
+        yield warning("policy", f"{where}:{remark.line}: {remark.text}", "correct the policy")
     if not facts.policy_problem and not facts.policy_remarks:
         yield ok("policy", "nothing is odd")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from python_backend import memory_plan
 from tools.doctor.checks.memory import plan, utilization
@@ -104,8 +105,13 @@ def max_model_len(facts: Facts) -> Iterator[Finding]:
             f"not set: the model's own ({most or 'unknown'}), which the KV cache must hold once",
             f"set {name} to the longest request that is meant",
         )
-    elif isinstance(most, int) and given > most and "rope_scaling" not in facts.model.config:
-        yield failure(name, f"{given} is above the model's {most}", f"set {name}: {most}")
+    elif isinstance(most, int) and given > most and not _stretched(facts.model.config):
+        yield warning(
+            name,
+            f"{given} is above the model's {most}: vLLM does not start unless "
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN is set, and what is longer is answered badly",
+            f"set {name}: {most}",
+        )
     elif settings.limits.max_tokens >= given:
         yield advice(
             name,
@@ -115,6 +121,14 @@ def max_model_len(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield ok(name, f"{given} of the model's {most or 'unknown'}")
+
+
+def _stretched(config: Mapping[str, Any]) -> bool:
+    """Whether the positions are scaled, so that there may be more of them than were trained."""
+    # `rope_scaling` before transformers 5, `rope_parameters` since.
+    found = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = found.get("rope_type", found.get("type", "default"))
+    return bool(kind != "default")
 
 
 def heads(facts: Facts) -> Iterator[Finding]:
@@ -143,7 +157,7 @@ def max_lora_rank(facts: Facts) -> Iterator[Finding]:
         yield failure(name, str(error), "train with a lower rank")
         return
     if above:
-        yield failure(
+        yield warning(
             name, f"{given}, and {few(above)} have more: they are refused", f"set {name}: {fits}"
         )
     elif given > fits:

@@ -126,7 +126,9 @@ def parallel(facts: Facts) -> Iterator[Finding]:
         return
     count, workers = len(facts.gpus.devices), facts.workers
     name = "engine.tensor_parallel_size"
-    if workers > count:
+    if workers > count and facts.engine.get("distributed_executor_backend") == "ray":
+        yield ok(name, f"{workers} workers, by Ray on several machines: not judged")
+    elif workers > count:
         yield failure(
             name, f"{workers} workers, and {count} GPUs", f"set tensor_parallel_size: {count}"
         )

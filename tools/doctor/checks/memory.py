@@ -104,7 +104,8 @@ def plan(facts: Facts, memory_bytes: int) -> memory_plan.Plan:
 
 def _host(facts: Facts) -> Iterator[Finding]:
     """On a CPU nothing is set aside: what the parts take together must be there."""
-    shape, settings, there = facts.model.shape, facts.settings, facts.machine.memory_bytes
+    shape, settings, free = facts.model.shape, facts.settings, facts.machine.memory_free_bytes
+    there = facts.machine.memory_bytes
     if shape is None or settings is None:
         return
     weights = sum(facts.model.weights.values()) or shape.weight_bytes()
@@ -116,14 +117,14 @@ def _host(facts: Facts) -> Iterator[Finding]:
     text = ", ".join(f"{name} {size(count)}" for name, count in parts if count)
     if settings.memory_limit_bytes is not None:
         yield _planned(facts, settings.memory_limit_bytes, text, refused=True)
-    if there is None:
+    if there is None or free is None:
         return
     need = weights + kv + slots + held
-    text = f"{size(there)} are free; {text}"
+    text = f"{size(free)} of {size(there)} are free; {text}"
     cure = "lower kv_cache_memory_bytes, max_loras or tiers.host_bytes, or add memory"
     if need > there:
         yield failure("memory", text, cure)
-    elif need > _MOST * there:
+    elif need > _MOST * free:
         yield warning("memory", f"{text}: less than a tenth is left", cure)
     elif not kv:
         yield advice(

@@ -36,8 +36,14 @@ def model(facts: Facts) -> Iterator[Finding]:
         yield failure(
             name, f"the index names {few(found.missing)}, which are not there", "copy them too"
         )
+    elif not found.weights and (found.other_weights or facts.engine.get("load_format")):
+        yield warning(
+            name,
+            f"no *.safetensors in {found.name}: other formats were not tried, and pickles run code",
+            "save it as safetensors",
+        )
     elif not found.weights:
-        yield failure(name, f"no *.safetensors in {found.name}", "save it as safetensors")
+        yield failure(name, f"no weights in {found.name}", "copy the whole model")
     elif any(not count for count in found.weights.values()):
         empty = [file for file, count in found.weights.items() if not count]
         yield failure(name, f"{few(empty)}: empty", "copy it again")
@@ -54,7 +60,7 @@ def tokenizer(facts: Facts) -> Iterator[Finding]:
     if not facts.model.tokenizer:
         yield failure(
             "tokenizer",
-            "neither tokenizer.json nor tokenizer.model",
+            "no tokenizer.json, nor any other kind that is known",
             "copy the tokenizer beside the model, or name its folder in engine.tokenizer",
         )
     elif not facts.model.chat_template:

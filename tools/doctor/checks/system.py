@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from python_backend import memory_plan
 from tools.doctor.facts import Facts
-from tools.doctor.finding import Finding, failure, ok, size, warning
+from tools.doctor.finding import Finding, advice, failure, ok, size, warning
 from tools.serving.arguments import BLS_THREADS, SHM_BYTES
 
 #: Models of ``model_repository`` that run in Python, one instance each, and those of them that
 #: call others (each with ``BLS_THREADS``).
 PYTHON_MODELS, DOORS = 6, 4
+#: Bytes of disk below which a start cannot write its keys, snapshots and logs.
+_LEAST_DISK = 16 << 20
 #: Libraries, sockets between processes, audit and weight files.
 _OTHER_FILES = 1024
 _OTHER_THREADS = 512
@@ -27,7 +29,8 @@ def shm(facts: Facts) -> Iterator[Finding]:
     need = memory_plan.shm_bytes(tier)
     text = f"{size(free)} of {size(there)} in /dev/shm are free, {size(need)} are planned for"
     cure = f"docker run --shm-size {need}, in Kubernetes an emptyDir of memory of that size"
-    if free < tier + PYTHON_MODELS * SHM_BYTES:
+    # What lies there may be a killed server's, and goes at the next start: the size decides.
+    if there < tier + PYTHON_MODELS * SHM_BYTES:
         yield failure("shm", text, cure)
     elif there < need:
         yield warning("shm", text, cure)
@@ -90,14 +93,17 @@ def state(facts: Facts) -> Iterator[Finding]:
     if facts.decisions_problem:
         reason, _, cure = facts.decisions_problem.rpartition("; ")
         yield failure("state", reason, cure)
-    # Two models write audit files; a version that leaves lies beside the one that comes.
-    need = sum(folder.size_bytes for folder in facts.adapters.folders)
+    # Two models write audit files; copies that lie there already are taken up.
+    copies = sum(folder.size_bytes for folder in facts.adapters.folders)
+    need = max(0, copies - machine.staged_bytes)
     need += 2 * settings.audit.max_bytes if settings.audit.enabled else 0
     free = machine.state_free_bytes
     text = f"{size(free or 0)} free under state_dir, {size(need)} are needed for copies and audit"
-    if free is not None and free < need:
-        yield failure("state", text, "make room, or give it another disk")
-    elif free is not None and free < 2 * need:
-        yield warning("state", text, "make room: an update needs a second copy")
+    if free is not None and free < _LEAST_DISK:
+        yield failure("state", text, "make room: keys and snapshots cannot be written")
+    elif free is not None and free < need:
+        yield warning("state", text, "make room, or give it another disk")
+    elif free is not None and free < need + copies:
+        yield advice("state", text, "make room: an update needs a second copy")
     else:
         yield ok("state", text)

@@ -48,6 +48,7 @@ CUDA = Versions(
 ROOMY = Machine(
     cores=32,
     memory_bytes=256 * GIB,
+    memory_free_bytes=250 * GIB,
     shm_bytes=64 * GIB,
     shm_free_bytes=64 * GIB,
     open_files=1 << 20,

@@ -79,8 +79,9 @@ def test_the_assembled_triton_is_for_loopback() -> None:
 def test_memory_of_a_cpu() -> None:
     cpu = {"versions": dataclasses.replace(CUDA, vllm_cpu=True)}
 
-    def judged(memory: int, engine: dict[str, Any]) -> Result:
-        machine = dataclasses.replace(ROOMY, memory_bytes=memory)
+    def judged(memory: int, engine: dict[str, Any], taken: int = 0) -> Result:
+        free = memory - taken
+        machine = dataclasses.replace(ROOMY, memory_bytes=memory, memory_free_bytes=free)
         return only(facts("none", engine, machine=machine, **cpu), "memory").result
 
     kv = {"kv_cache_memory_bytes": 4 * GIB}
@@ -89,6 +90,8 @@ def test_memory_of_a_cpu() -> None:
     # Weights 15 GiB, KV cache 4, eight slots 0.7.
     assert judged(21 * GIB, kv) is Result.WARNING
     assert judged(19 * GIB, kv) is Result.FAILURE
+    # What is taken may be a server's that is about to end.
+    assert judged(64 * GIB, kv, taken=50 * GIB) is Result.WARNING
     unknown = ModelFiles("/m", is_folder=True, shape_problem="model_type 'gpt2' has no formula")
     assert only(facts(model=unknown), "memory").result is Result.ADVICE
 
@@ -127,12 +130,15 @@ def test_bounds_of_the_system() -> None:
 def test_the_state_directory() -> None:
     small = dataclasses.replace(ROOMY, state_free_bytes=300 * MB)
     assert only(facts(machine=small), "state").result is Result.OK
-    assert only(facts(machine=small, adapters=root(one(100 * MB))), "state").result is (
-        Result.WARNING
+    for size, result in ((100, Result.ADVICE), (200, Result.WARNING)):
+        found = facts(machine=small, adapters=root(one(size * MB)))
+        assert only(found, "state").result is result
+    again = dataclasses.replace(small, staged_bytes=200 * MB)
+    assert only(facts(machine=again, adapters=root(one(200 * MB))), "state").result is (
+        Result.ADVICE
     )
-    assert only(facts(machine=small, adapters=root(one(200 * MB))), "state").result is (
-        Result.FAILURE
-    )
+    full = dataclasses.replace(ROOMY, state_free_bytes=MB)
+    assert only(facts(machine=full), "state").result is Result.FAILURE
     shut = dataclasses.replace(ROOMY, state_problem="it cannot be written")
     assert only(facts(machine=shut), "state").result is Result.FAILURE
 
@@ -143,6 +149,7 @@ def test_the_state_directory() -> None:
         ({"is_folder": False}, "model", Result.WARNING),
         ({"config": None, "config_problem": "config.json: not JSON"}, "model", Result.FAILURE),
         ({"weights": {}}, "model", Result.FAILURE),
+        ({"weights": {}, "other_weights": ("pytorch_model.bin",)}, "model", Result.WARNING),
         ({"weights": {"model.safetensors": 0}}, "model", Result.FAILURE),
         ({"missing": ("model-00002-of-00002.safetensors",)}, "model", Result.FAILURE),
         ({"pointers": ("model.safetensors",)}, "model", Result.FAILURE),
@@ -181,7 +188,7 @@ def test_signatures() -> None:
     )
     assert only(facts(settings=given, adapters=root(good)), "signatures").result is Result.OK
     assert [f.result for f in bad(facts(settings=given, adapters=root(forged)), "signatures")] == [
-        Result.FAILURE
+        Result.WARNING
     ]
     many = root(good, unverified=3)
     assert [f.result for f in bad(facts(settings=given, adapters=many), "signatures")] == [
@@ -243,6 +250,6 @@ def test_the_policys_remarks() -> None:
     found = bad(facts(policy_remarks=remarks), "policy")
     assert [(f.result, f.reason) for f in found] == [
         (Result.WARNING, "policy.yaml:3: a key has expired"),
-        (Result.FAILURE, "policy.yaml:9: all keys have expired"),
+        (Result.WARNING, "policy.yaml:9: all keys have expired"),
     ]
     assert bad(facts(policy_problem="policy.yaml: x"), "policy")[0].result is Result.FAILURE

@@ -49,9 +49,9 @@ def test_the_engines_arguments() -> None:
             "lower it to 32",
         ),
         ({"max_model_len": None}, "max_model_len", Result.ADVICE, "longest request"),
-        ({"max_model_len": 200_000}, "max_model_len", Result.FAILURE, "131072"),
+        ({"max_model_len": 200_000}, "max_model_len", Result.WARNING, "131072"),
         ({"max_model_len": 1024}, "max_model_len", Result.ADVICE, "limits.max_tokens"),
-        ({"max_lora_rank": 8}, "max_lora_rank", Result.FAILURE, "max_lora_rank: 16"),
+        ({"max_lora_rank": 8}, "max_lora_rank", Result.WARNING, "max_lora_rank: 16"),
         ({"max_lora_rank": 64}, "max_lora_rank", Result.ADVICE, "max_lora_rank: 16"),
         ({"max_lora_rank": 16}, "max_lora_rank", Result.OK, ""),
         ({"enforce_eager": True}, "enforce_eager", Result.ADVICE, "false"),
@@ -67,10 +67,15 @@ def test_advice_on_the_engine(
 
 
 def test_a_model_that_stretches_its_positions() -> None:
-    stretched = LLAMA | {"rope_scaling": {"factor": 4.0}}
-    model = dataclasses.replace(facts().model, config=stretched)
-    found = facts(engine={"max_model_len": 200_000}, model=model)
-    assert only(found, "engine.max_model_len").result is Result.OK
+    for key, kind, result in (
+        ("rope_scaling", "yarn", Result.OK),
+        ("rope_parameters", "yarn", Result.OK),
+        ("rope_parameters", "default", Result.WARNING),
+    ):
+        config = LLAMA | {key: {"rope_type": kind}}
+        model = dataclasses.replace(facts().model, config=config)
+        found = facts(engine={"max_model_len": 200_000}, model=model)
+        assert only(found, "engine.max_model_len").result is result
 
 
 NUMBERS = ("max_loras", "max_lora_rank", "max_model_len", "max_num_seqs", "tensor_parallel_size")

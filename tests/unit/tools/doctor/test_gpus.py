@@ -96,6 +96,7 @@ def test_a_driver_that_tells_no_cuda_version(driver: str, result: Result) -> Non
         # vLLM's own kernel works between two, NVLink or not.
         ("four_pcie", {"tensor_parallel_size": 2}, {"engine.tensor_parallel_size": "each group"}),
         ("hopper", {"tensor_parallel_size": 2}, {"engine.tensor_parallel_size": "size: 1"}),
+        ("hopper", {"tensor_parallel_size": 2, "distributed_executor_backend": "ray"}, {}),
         ("four_pcie", {}, {"engine.tensor_parallel_size": "CUDA_VISIBLE_DEVICES"}),
     ],
 )
