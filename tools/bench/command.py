@@ -38,6 +38,7 @@ ENGINE_SCENARIOS: dict[str, tuple[str, str]] = {
     "kernels": ("tools.bench.kernels", "Adapters beside the base model on a CPU."),
     "signals": ("tools.bench.signals", "What watching the engine costs, and a scrape."),
     "speed": ("tools.bench.speed", "Our server beside raw AsyncLLM and vllm serve."),
+    "zipf": ("tools.bench.zipf", "100 and 1,000 adapters under Zipf(1.0), over 16."),
     "switching": ("tools.bench.switching", "Many adapters over few slots, with us and without."),
 }
 

@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from python_backend.admission_settings import AdmissionSettings
 from python_backend.engine import orphans
 from python_backend.engine.arguments import engine_arguments, has_gpu, prepare_process
 from python_backend.engine.async_llm import AsyncLLMEngine
-from python_backend.engine.base import EngineInfo
+from python_backend.engine.base import Engine, EngineInfo
 from python_backend.errors import ServingError
 from python_backend.messages import Answer, EngineRequest
 from python_backend.service import Call, GenerateService
@@ -83,13 +83,20 @@ class EngineHouse:
     """A started engine; ``serve`` puts an admission in front of it.
 
     Args:
-        adapter: the folder whose weights every adapter has: content makes no difference to cost,
-            names and ids do.
+        adapter: the folder of adapter so and so; all may have the same: content makes no
+            difference to cost, names and ids do.
     """
 
-    def __init__(self, engine: AsyncLLMEngine, info: EngineInfo, adapter: Path) -> None:
-        self.engine, self.info = engine, info
-        self._adapter = adapter
+    def __init__(
+        self,
+        engine: AsyncLLMEngine,
+        info: EngineInfo,
+        adapter: Callable[[int], Path],
+        slots: int = SLOTS,
+    ) -> None:
+        self.engine, self.info, self.slots = engine, info, slots
+        #: May be changed until an adapter is asked for.
+        self.adapter = adapter
         self._versions = Versions()
         self._uids = itertools.count()
         self._digests: dict[int, str] = {}
@@ -101,9 +108,17 @@ class EngineHouse:
             admission.stepped()
 
     def serve(
-        self, *, open_door: bool = False, shares: Mapping[str, Share] | None = None
+        self,
+        *,
+        open_door: bool = False,
+        shares: Mapping[str, Share] | None = None,
+        engine: Engine | None = None,
     ) -> Serving:
-        """A service; with ``open_door`` the engine gets everything at once, as without us."""
+        """A service; with ``open_door`` the engine gets everything at once, as without us.
+
+        Args:
+            engine: what stands in front of the engine, if anything does.
+        """
         if open_door:
             limits = Limits(
                 _UNBOUNDED,
@@ -112,11 +127,11 @@ class EngineHouse:
                 max_pending_per_department=_UNBOUNDED,
             )
         else:
-            limits = AdmissionSettings().limits(seats=SEATS, slots=SLOTS, max_pending=2048)
+            limits = AdmissionSettings().limits(seats=SEATS, slots=self.slots, max_pending=2048)
         admission = Admission(limits, shares)
         self._admissions.append(admission)
         service = GenerateService(
-            self.engine, self.info, self._versions, admission, key=_KEY, boot_id=_BOOT
+            engine or self.engine, self.info, self._versions, admission, key=_KEY, boot_id=_BOOT
         )
         return Serving(self, service, admission)
 
@@ -150,7 +165,7 @@ class EngineHouse:
     def _part(self, adapter: int) -> Part:
         if adapter not in self._digests:
             digest = hashlib.sha256(str(adapter).encode()).hexdigest()
-            self._versions.register(f"bench_a{adapter}_v1", digest, self._adapter)
+            self._versions.register(f"bench_a{adapter}_v1", digest, self.adapter(adapter))
             self._digests[adapter] = digest
         return Part(f"bench_a{adapter}_v1", self._digests[adapter])
 
@@ -200,22 +215,29 @@ class Serving:
 
 
 @asynccontextmanager
-async def engine_house(demo: Path) -> AsyncIterator[EngineHouse]:
-    """An engine over the demo's model, with 16 seats, 4 slots, and the reserve's seat."""
+async def engine_house(
+    demo: Path, known: int = 64, slots: int = SLOTS
+) -> AsyncIterator[EngineHouse]:
+    """An engine over the demo's model, with 16 seats and the reserve's.
+
+    Args:
+        known: adapters that its host cache is to have room for.
+    """
     raw = {
         **engine_settings(demo),
         "max_num_seqs": SEATS,
-        "max_loras": SLOTS,
+        "max_loras": slots,
     }
-    arguments = engine_arguments(raw, 64, RESERVE)
+    arguments = engine_arguments(raw, known, RESERVE)
     orphans.claim()
     prepare_process(arguments, len(os.sched_getaffinity(0)), gpu=has_gpu())
     marker = sorted(json.loads((demo / "markers.json").read_text("utf-8")))[0]
-    with tempfile.TemporaryDirectory() as folder:
-        engine = AsyncLLMEngine(arguments, Path(folder) / "failures")
+    with tempfile.TemporaryDirectory() as state:
+        engine = AsyncLLMEngine(arguments, Path(state) / "failures")
         try:
             info = await engine.start()
-            yield EngineHouse(engine, info, (demo / "adapters" / marker).resolve())
+            folder = (demo / "adapters" / marker).resolve()
+            yield EngineHouse(engine, info, lambda _: folder, slots)
         finally:
             await engine.stop()
 
