@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tools.bench import everything
 from tools.bench.figures import EngineScenario
 from tools.bench.scenario import Options, Result, Scenario
 
@@ -109,6 +110,50 @@ def _engine_command(module: str) -> Callable[..., None]:
         raise typer.Exit(int(not figures.held))
 
     return run
+
+
+@app.command("all")
+def run_all(
+    demo: Annotated[Path, typer.Option(help="A folder that `tools demo` has made.")] = Path(
+        ".demo"
+    ),
+    out: Annotated[Path, typer.Option(help="Where a plot and JSON of each go.")] = Path(
+        ".cache/bench"
+    ),
+    only: Annotated[list[str] | None, typer.Option(help="This one; may be repeated.")] = None,
+    limit_s: Annotated[float, typer.Option(help="Seconds after which one is stopped.")] = 900.0,
+    quick: Annotated[bool, typer.Option(help="Fewer samples.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+) -> None:
+    """Every scenario in turn. Exit code 1 where one failed or missed a promise."""
+    known = [*SCENARIOS, *ENGINE_SCENARIOS]
+    if unknown := sorted({*(only or ())} - {*known}):
+        raise typer.BadParameter(f"{unknown[0]}; there are {', '.join(known)}", param_hint="--only")
+    # What a benchmark has started is stopped also when it is told to end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    console = Console(stderr=True)
+
+    def one(name: str) -> everything.Ran:
+        if name in SCENARIOS:
+            arguments = ["--rounds", "1000"] if quick else []
+        else:
+            arguments = ["--demo", str(demo), *(["--quick"] if quick else [])]
+        return everything.run_one(name, arguments, limit_s)
+
+    found = everything.run_all(
+        [name for name in known if only is None or name in only],
+        one,
+        out,
+        lambda line: console.print(line, highlight=False, markup=False),
+    )
+    if as_json:
+        print(json.dumps({ran.name: dataclasses.asdict(ran) for ran in found}))
+    else:
+        table = Table("scenario", "seconds", "outcome", title=f"written to {out}")
+        for ran in found:
+            table.add_row(ran.name, f"{ran.seconds:.0f}", ran.verdict)
+        Console().print(table)
+    raise typer.Exit(int(any(ran.body is None or ran.missed for ran in found)))
 
 
 for _name, (_module, _help) in SCENARIOS.items():
