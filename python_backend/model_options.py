@@ -8,6 +8,14 @@ from collections.abc import Mapping
 
 REPORT_METRICS = "REPORT_CUSTOM_METRICS"
 HEALTH_CHECK = "ENABLE_VLLM_HEALTH_CHECK"
+#: Ours: the GPUs that the engine may use, by number, such as ``0,1``; absent: all there are.
+DEVICES = "DEVICES"
+
+
+def parameters(args: Mapping[str, str]) -> dict[str, str]:
+    """The ``parameters`` of ``config.pbtxt``, from the arguments of ``initialize``."""
+    found = json.loads(args["model_config"]).get("parameters", {})
+    return {name: str(value.get("string_value", "")) for name, value in found.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +30,20 @@ class ModelOptions:
     version: str
     report_metrics: bool = False
     health_check: bool = False
+    devices: str = ""
 
     @classmethod
     def from_triton(cls, args: Mapping[str, str]) -> ModelOptions:
         """The options in the arguments of ``initialize``."""
-        parameters = json.loads(args["model_config"]).get("parameters", {})
+        found = parameters(args)
 
         def on(name: str) -> bool:
-            value = parameters.get(name, {}).get("string_value", "")
-            return str(value).lower() == "true"
+            return found.get(name, "").lower() == "true"
 
-        return cls(args["model_name"], args["model_version"], on(REPORT_METRICS), on(HEALTH_CHECK))
+        return cls(
+            args["model_name"],
+            args["model_version"],
+            on(REPORT_METRICS),
+            on(HEALTH_CHECK),
+            found.get(DEVICES, ""),
+        )

@@ -48,6 +48,7 @@ class EngineServer:
             may lie.
         options: the model's name and parameters.
         metrics: where metrics are shown.
+        server_run_dir: where the server's processes leave their records.
         unload: asks Triton to unload the model; called when the engine has died.
     """
 
@@ -57,8 +58,10 @@ class EngineServer:
         version_dir: Path,
         options: ModelOptions,
         metrics: Backend,
+        server_run_dir: Path,
         unload: Callable[[], None],
     ) -> None:
+        self._server_run_dir = server_run_dir
         self._settings, self._version_dir = config, version_dir
         self._options, self._metrics_backend = options, metrics
         self._metrics: Metrics | None = None
@@ -106,6 +109,7 @@ class EngineServer:
             raw, known + config.fusion.max_live, reserve, observed=observed
         )
         fitting.check(engine_args, config.memory_limit_bytes)
+        arguments.choose_devices(self._options.devices)
         cores = len(os.sched_getaffinity(0))
         arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())
         metrics = self._metrics = self._new_metrics(engine_args)
@@ -227,7 +231,7 @@ class EngineServer:
                 admission.scheduler.slots.correct(slot for slot in found if slot is not None)
 
     def _watch(self, service: GenerateService, engine: Engine) -> None:
-        run_dir = self._settings.run_dir
+        run_dir = self._server_run_dir
         watchdog = Watchdog(
             presence.announce(run_dir, self._options.name, heartbeat=True),
             alive=lambda: engine.alive,

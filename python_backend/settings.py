@@ -132,7 +132,7 @@ class Settings(_Frozen):
         return self.state_dir / "staged"
 
 
-def _resolved(raw: dict[str, Any], folder: Path, state_dir: Path | None) -> dict[str, Any]:
+def resolved(raw: dict[str, Any], folder: Path, state_dir: Path | None) -> dict[str, Any]:
     """``raw`` with its paths made absolute against ``folder``."""
 
     def absolute(value: Any) -> Any:
@@ -184,7 +184,7 @@ def load(
         raise SettingsError(f"{path}: must be a mapping of settings at the top level")
     try:
         raw = overridden(raw, environment or {})
-        return Settings.model_validate(_resolved(raw, path.resolve().parent, state_dir))
+        return Settings.model_validate(resolved(raw, path.resolve().parent, state_dir))
     except ValidationError as error:
         raise SettingsError(explain(path, error)) from None
 

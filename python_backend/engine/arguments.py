@@ -26,6 +26,31 @@ def has_gpu() -> bool:
     return any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/kfd"))
 
 
+def choose_devices(numbers: str) -> None:
+    """Lets CUDA in this process and those it starts see these GPUs alone; before it is imported.
+
+    Args:
+        numbers: such as ``0,1``, among those that are visible now; empty: all of them.
+
+    Raises:
+        EngineStartError: one is not among them.
+    """
+    if not numbers:
+        return
+    chosen = numbers.split(",")
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        every = visible.split(",")
+        if any(int(number) >= len(every) for number in chosen):
+            raise EngineStartError(
+                f"DEVICES is {numbers}, but CUDA_VISIBLE_DEVICES shows {len(every)} of them; "
+                "correct the group's gpus in fleet.yaml and render again"
+            )
+        chosen = [every[int(number)] for number in chosen]
+    # As nvidia-smi numbers them, not by speed.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
+
+
 def _numa_nodes() -> int:
     return sum(1 for _ in Path("/sys/devices/system/node").glob("node[0-9]*"))
 

@@ -15,10 +15,10 @@ Decide = Callable[[Callable[[], RawRequest], Callable[[], bytes]], Decision]
 
 
 class AdminBackend(TritonBackend):
-    """See ``doors.Backend``."""
+    """See ``doors.Backend``; ``engine`` is the engine's model."""
 
-    def __init__(self, decide: Decide) -> None:
-        super().__init__(can_stream=False)
+    def __init__(self, decide: Decide, engine: str) -> None:
+        super().__init__(can_stream=False, engine=engine)
         self._decide = decide
 
     def decide(self, request: Any) -> Decision:

@@ -14,11 +14,11 @@ import triton_python_backend_utils as pb_utils
 
 from python_backend import errors
 from python_backend.doors import Piece
+from python_backend.engine_group import GATE
 from python_backend.messages import GATE_OUTPUTS, GENERATION_INPUTS, Decision
 from python_backend.ticket import CANCEL_PROMPT, CANCEL_REQUEST, ENGINE_AUDIENCE
 from python_backend.wire import writing
 
-GATE, ENGINE = "lora_gate", ENGINE_AUDIENCE
 _DECISION = [spec.name for spec in GATE_OUTPUTS]
 #: Triton's own words about a model that is not there: not loaded yet, or unloaded for good.
 _NOT_THERE = ("is not ready", "has no available versions", "unknown model")
@@ -57,9 +57,19 @@ class TritonBackend:
     Args:
         can_stream: whether the door can send more than one response.
         says_fusion: whether the door has an output for what was mixed.
+        gate: the gate's model.
+        engine: the engine's.
     """
 
-    def __init__(self, *, can_stream: bool, says_fusion: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        can_stream: bool,
+        says_fusion: bool = False,
+        gate: str = GATE,
+        engine: str = ENGINE_AUDIENCE,
+    ) -> None:
+        self._gate, self._engine = gate, engine
         self._can_stream = can_stream
         self._left_out = {"final"} if says_fusion else {"final", "fusion_served"}
         self._finished = _Finished()
@@ -80,7 +90,7 @@ class TritonBackend:
         )
         inputs.append(writing.string("forwarded", forwarded))
         call = pb_utils.InferenceRequest(
-            model_name=GATE, requested_output_names=_DECISION, inputs=inputs
+            model_name=self._gate, requested_output_names=_DECISION, inputs=inputs
         )
         response = call.exec()
         _raise(response)
@@ -102,7 +112,7 @@ class TritonBackend:
 
     def _call(self, prompt: str, request: str, ticket: str) -> Iterator[Any]:
         call = pb_utils.InferenceRequest(
-            model_name=ENGINE,
+            model_name=self._engine,
             requested_output_names=[],
             inputs=[
                 writing.string("prompt", prompt),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from python_backend import settings
 from python_backend.doors import Door
+from python_backend.engine_group import EngineGroup
 from python_backend.presence import Watch, announce
 from python_backend.wire import bls, logs
 
@@ -24,11 +24,16 @@ class DoorModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Reads the settings."""
         logs.log_to_triton()
-        config = settings.from_environment()
-        watch = Watch(config.run_dir, (bls.GATE, bls.ENGINE))
-        backend = bls.TritonBackend(can_stream=self.can_stream, says_fusion=self.says_fusion)
-        self._door = Door(backend, config.doors, watch.lost)
-        self._presence = announce(config.run_dir, args["model_name"])
+        group = EngineGroup.from_triton(args)
+        watch = Watch(group.server_run_dir, (group.gate, group.engine))
+        backend = bls.TritonBackend(
+            can_stream=self.can_stream,
+            says_fusion=self.says_fusion,
+            gate=group.gate,
+            engine=group.engine,
+        )
+        self._door = Door(backend, group.settings.doors, watch.lost)
+        self._presence = announce(group.server_run_dir, args["model_name"])
 
     def execute(self, requests: list[Any]) -> None:
         """Starts each call on a thread of its own and returns at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,8 @@ Sha256 = Annotated[
     str | None, typer.Option(help="What must arrive: the version digest, or the weight file's.")
 ]
 
+#: The group whose engine is meant, as named before the command.
+GROUP: ContextVar[str] = ContextVar("group", default="")
 URL, ENV = "http://127.0.0.1:8000", "LORA_ADMIN_KEY"
 
 
@@ -41,12 +44,15 @@ def run(
     wait: bool = True,
     **fields: Any,
 ) -> None:
-    """Sends one command, follows its job, prints what came of it, and ends the process."""
+    """Sends one command, follows its job, prints what came of it, and ends the process.
+
+    It goes to the engine of ``GROUP``.
+    """
     # Where nobody sees it as it comes (a file, another program), lines are as long as they are.
     out = Console(soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
     errors = Console(stderr=True, soft_wrap=True)
     try:
-        client = AdminClient(url, read_key(key_file, key_env))
+        client = AdminClient(url, read_key(key_file, key_env), GROUP.get())
         result = client.call(op, **fields)
         if wait and op not in ("job", "job_cancel") and "job" in result:
             with errors.status(f"{op} …") as status:

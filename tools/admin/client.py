@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from python_backend import errors
+from python_backend.engine_group import member
 
 MODEL = "lora_admin"
 #: Longest time for one answer, seconds: a removal waits for others that change the same adapter.
@@ -33,15 +34,17 @@ class AdminClient:
     Args:
         url: such as ``http://127.0.0.1:8000``.
         key: the API key of a principal with the role admin.
+        group: the group whose engine is meant, where a server has several.
 
     Raises:
         NotReached: the URL is none of HTTP.
     """
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, group: str = "") -> None:
         if not url.startswith(("http://", "https://")):
             raise NotReached(f"--url {url}: must begin with http:// or https://")
-        self._url = f"{url.rstrip('/')}/v2/models/{MODEL}/infer"
+        model = member(MODEL, group) if group else MODEL
+        self._url = f"{url.rstrip('/')}/v2/models/{model}/infer"
         self._key = key
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:

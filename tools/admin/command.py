@@ -11,6 +11,7 @@ from rich.text import Text
 from tools.admin import show
 from tools.admin.calling import (
     ENV,
+    GROUP,
     URL,
     AsJson,
     KeyEnv,
@@ -31,6 +32,15 @@ app = typer.Typer(
 )
 alias_app = typer.Typer(help="Aliases: roll out, with a canary if you like; roll back.")
 app.add_typer(alias_app, name="alias", no_args_is_help=True)
+
+
+@app.callback()
+def _admin(
+    group: Annotated[
+        str, typer.Option(help="Whose engine, on a server with one for each of several groups.")
+    ] = "",
+) -> None:
+    GROUP.set(group)
 
 
 @app.command("list")

@@ -11,6 +11,7 @@ import typer
 from python_backend import files
 from tools.render import nginx as gateway
 from tools.render import reading
+from tools.render import repository as models
 from tools.render.reading import RenderError
 
 app = typer.Typer(
@@ -23,12 +24,6 @@ _FleetFile = Annotated[Path, typer.Option("--fleet", metavar="FILE", help="Group
 _FLEET = Path("fleet.yaml")
 #: Whoever runs nginx reads it; it holds no secret.
 _MODE = 0o644
-
-
-@app.callback()
-def _group() -> None:
-    # With a callback typer keeps the command's name even while there is only one command.
-    pass
 
 
 def _stop(text: str) -> typer.Exit:
@@ -59,3 +54,23 @@ def nginx(
     except OSError as error:
         raise _stop(f"{out}: cannot be written: {error.strerror}; choose another --out") from None
     print(f"wrote {out}", file=sys.stderr)
+
+
+@app.command()
+def repository(
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where to; what was rendered there is replaced.")
+    ],
+    fleet: _FleetFile = _FLEET,
+) -> None:
+    """A model repository with an engine, a gate and doors for each group that has an engine."""
+    try:
+        found, lines = reading.load(fleet)
+        serving = fleet.parent / found.serving
+        if problems := models.problems(found, serving):
+            raise reading.refusal(fleet, lines, problems)
+        models.write(out, models.files(found, serving))
+    except RenderError as error:
+        raise _stop(str(error)) from None
+    names = ", ".join(models.engines(found))
+    print(f"wrote {out}: {names}", file=sys.stderr)

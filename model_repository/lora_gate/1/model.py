@@ -10,7 +10,8 @@ locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 import logging  # noqa: E402
 
 from ensemble.gate_server import GateServer  # noqa: E402
-from python_backend import runtime, settings  # noqa: E402
+from python_backend import runtime  # noqa: E402
+from python_backend.engine_group import EngineGroup  # noqa: E402
 from python_backend.errors import Internal, ServingError  # noqa: E402
 from python_backend.metrics import Metrics  # noqa: E402
 from python_backend.presence import announce  # noqa: E402
@@ -25,11 +26,11 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Reads settings, policy and key; a wrong one stops the start with its name."""
         logs.log_to_triton()
-        config = settings.from_environment()
+        group = EngineGroup.from_triton(args)
         name = args["model_name"]
         shown = Metrics(metrics.TritonMetrics(), {"model": name, "version": args["model_version"]})
-        self._server = GateServer(config, runtime.boot_id(), name, shown)
-        self._presence = announce(config.run_dir, name)
+        self._server = GateServer(group.settings, runtime.boot_id(), name, shown)
+        self._presence = announce(group.server_run_dir, name)
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """One decision, or one error, per request."""

@@ -7,7 +7,7 @@ from typing import Any
 # The stub starts in the C locale, in which importing vLLM fails.
 locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
 
-from python_backend import settings  # noqa: E402
+from python_backend.engine_group import EngineGroup  # noqa: E402
 from python_backend.model_options import ModelOptions  # noqa: E402
 from python_backend.server import EngineServer  # noqa: E402
 from python_backend.wire import control, logs, metrics, reading, sending  # noqa: E402
@@ -22,11 +22,13 @@ class TritonPythonModel:
         version_dir = Path(args["model_repository"]) / args["model_version"]
         self._responses = sending.SenderThread()
         options = ModelOptions.from_triton(args)
+        group = EngineGroup.from_triton(args)
         self._server = EngineServer(
-            settings.from_environment(),
+            group.settings,
             version_dir,
             options,
             metrics.TritonMetrics(),
+            group.server_run_dir,
             # Behind the responses that are still queued.
             unload=lambda: self._responses.put(lambda: control.unload(options.name)),
         )

@@ -103,7 +103,7 @@ def test_metrics_are_wanted_by_parameter_and_engine_argument(
         {"adapters": {"root": tmp_path}, "policy": tmp_path / "p", "state_dir": tmp_path}
     )
     options = ModelOptions("m", "1", report_metrics=report)
-    server = EngineServer(settings, tmp_path, options, Nowhere(), unload=lambda: None)
+    server = EngineServer(settings, tmp_path, options, Nowhere(), tmp_path, unload=lambda: None)
     assert server._new_metrics(arguments).wanted is wanted
 
 
@@ -123,7 +123,7 @@ def test_a_call_to_a_dead_engine_is_answered_before_the_model_is_unloaded(tmp_pa
             happened.append("living" if refusal is None else refusal.message)
 
     options = ModelOptions("m", "1", health_check=True)
-    server = EngineServer(settings, tmp_path, options, Nowhere(), unload)
+    server = EngineServer(settings, tmp_path, options, Nowhere(), tmp_path, unload)
     engine = FakeEngine()
     asyncio.run(engine.start())
     server._engine, server._service = engine, cast(Any, Service())
