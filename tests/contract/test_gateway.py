@@ -108,7 +108,9 @@ def test_nginx_agrees_with_every_kind_of_fleet(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         # nginx 1.25.1 and later would have http2 said in another way, which 1.22 does not know.
-        assert not [line for line in done.stderr.splitlines() if "[warn]" in line and "http2" not in line]
+        assert not [
+            line for line in done.stderr.splitlines() if "[warn]" in line and "http2" not in line
+        ]
 
 
 def test_only_three_of_a_callers_headers_get_through(gateway: Front) -> None:
