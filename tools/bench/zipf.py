@@ -117,7 +117,7 @@ def _idle_kb(info: EngineInfo, folder: Path) -> float:
 
 async def measure(demo: Path, *, quick: bool) -> Figures:
     """Turns over few and many adapters, after one over few that does not count."""
-    turns, rounds = (2, 3) if quick else (4, 8)
+    turns, rounds = (2, 3) if quick else (3, 4)
     found: dict[int, list[Outcome]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
