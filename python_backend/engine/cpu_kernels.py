@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,15 +44,13 @@ class Weights:
     ends: tuple[int, ...]
 
     @functools.cached_property
-    def halves(self) -> tuple[Any, Any, Any] | None:
-        """``a``, ``b``, ``ends`` as ``cpu_rows`` takes them; None where it cannot."""
-        if self.a.dtype != torch.bfloat16 or self.b.dtype != torch.bfloat16:
-            return None
-        whole = self.a.is_contiguous() and self.b.is_contiguous()
-        if not whole or self.a.shape[1] % cpu_rows.RANK_STEP:
-            return None
-        a, b = cpu_rows.as_halves(self.a), cpu_rows.as_halves(self.b)
-        return a, b, np.array(self.ends, np.int64)
+    def arrays(self) -> tuple[str, Any, Any, Any]:
+        """Their type, and ``a``, ``b``, ``ends`` for ``cpu_rows``; no type where it cannot."""
+        kind = cpu_rows.kind_of(self.a, self.b)
+        if not kind or self.a.shape[1] % cpu_rows.RANK_STEP:
+            return "", None, None, None
+        a, b = cpu_rows.as_array(self.a), cpu_rows.as_array(self.b)
+        return kind, a, b, np.array(self.ends, np.int64)
 
     @property
     def slices(self) -> tuple[torch.Tensor, ...]:
@@ -69,7 +67,7 @@ def add_lora(
     scale: float,
     offsets: Sequence[int],
     ranks: Mapping[int, int] | None = None,
-    by_row: Any = None,
+    by_row: Callable[[str], Any | None] | None = None,
 ) -> None:
     """``y[:, o:o+O] += (x @ a.T * scale) @ b`` per row's slot, for each slice; in place.
 
@@ -79,27 +77,27 @@ def add_lora(
         ranks: the slots that hold weights for this layer at all, and the ranks of those: an
             adapter that leaves a layer alone costs nothing there, and one of a small rank less.
             None: any slot may, of the largest rank.
-        by_row: what ``cpu_rows.compiled`` gave; None: rows are not computed one by one.
+        by_row: ``cpu_rows.compiled``; None: rows are not computed one by one.
     """
-    if not all(t.dtype == torch.bfloat16 and t.is_contiguous() for t in (x, y)):
-        by_row = None
+    kind = cpu_rows.kind_of(x, y)
+    product = by_row(kind) if by_row is not None and kind else None
     done = 0
     for part in weights:
         starts = offsets[done : done + len(part.ends) - 1]
         done += len(starts)
-        halves = part.halves if by_row is not None else None
-        arrangement = plan.arranged(ranks, halves is not None)
+        own_kind, a, b, ends = part.arrays
+        single = product is not None and own_kind == kind
+        arrangement = plan.arranged(ranks, single)
         for group in arrangement.alone:
             rank = part.a.shape[1] if ranks is None else ranks[group.slot]
             _alone(y, x, part, group, scale, starts, rank)
         rest = arrangement.rest
         if isinstance(rest, Batch):
             _together(y, x, part, rest, scale, starts, ranks)
-        elif rest is not None and halves is not None:
-            a, b, ends = halves
-            by_row(
-                cpu_rows.as_halves(y),
-                cpu_rows.as_halves(x),
+        elif rest is not None and product is not None:
+            product(
+                cpu_rows.as_array(y),
+                cpu_rows.as_array(x),
                 a,
                 b,
                 rest.rows,

@@ -1,9 +1,10 @@
-"""The LoRA products of few rows in bfloat16, compiled by numba: one call a layer.
+"""The LoRA products of few rows, compiled by numba: one call a layer.
 
 A product by oneDNN costs 11 to 25 µs a call however small it is, and a layer of several slices
 needs several; for the rows of a decode step that is most of the time. Here each row is multiplied
-with its own slot's weights in fp32, and rounded to bfloat16 after the shrink, the expand and the
-sum, as in the reference. Sums of products are reordered for vector registers, nothing else is.
+with its own slot's weights in fp32, and rounded to the model's type after the shrink, the expand
+and the sum, as in the reference. Sums of products are reordered for vector registers, nothing
+else is.
 
 numba comes with vLLM; where it is missing, ``cpu_kernels`` does without. Nothing is cached on
 disk: numba would read it back by unpickling.
@@ -11,28 +12,34 @@ disk: numba would read it back by unpickling.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 #: Ranks are computed in steps of so many; weights are padded with zeros to a multiple.
 RANK_STEP = 4
+#: What it is compiled for.
+KINDS = frozenset({"bfloat16", "float32"})
 
 
-def compiled() -> Any | None:
+@functools.cache
+def compiled(kind: str) -> Any | None:
     """The product, compiled for this processor (a second), or None without numba.
 
     It computes, in place and without the interpreter's lock, for each number k and slice j:
     ``y[rows[k], offsets[j]:…] += (x[rows[k]] @ a[slots[k], :, j].T * scale) @
     b[slots[k], :, ends[j]:ends[j + 1]]``.
 
+    Args:
+        kind: ``bfloat16`` or ``float32``, of everything; None for any other.
+
     Args of what is returned, all C-contiguous, bfloat16 as uint16: ``y`` [T, O'], ``x`` [T, I],
     ``a`` [S, R, n, I], ``b`` [S, R, sum of O]; int64 ``rows``, ``slots``, ``ranks`` [K] (a
     multiple of ``RANK_STEP``), ``offsets`` [n], ``ends`` [n + 1]; ``scale`` a float32.
     """
+    if kind not in KINDS:
+        return None
     try:
         from llvmlite import ir
         from numba import float32, int64, njit, types, uint16, uint32, void
@@ -58,23 +65,35 @@ def compiled() -> Any | None:
     # Not "fast": that would also assume that there is no NaN and no infinity.
     loop = njit(fastmath={"reassoc", "contract", "nsz"}, nogil=True, error_model="numpy")
 
-    @inline
-    def wide(half: Any) -> Any:
-        return as_float(np.uint32(np.uint32(half) << np.uint32(16)))
+    if kind == "float32":
 
-    @inline
-    def narrow(value: Any) -> Any:
-        """To the nearest, ties to even; a NaN stays one."""
-        bits = as_bits(value)
-        odd = (bits >> np.uint32(16)) & np.uint32(1)
-        rounded = np.uint32(bits + np.uint32(0x7FFF) + odd)
-        return np.uint16(rounded >> np.uint32(16)) if value == value else np.uint16(0x7FC0)
+        @inline
+        def wide(value: Any) -> Any:
+            return value
+
+        @inline
+        def narrow(value: Any) -> Any:
+            return value
+
+    else:
+
+        @inline
+        def wide(value: Any) -> Any:
+            return as_float(np.uint32(np.uint32(value) << np.uint32(16)))
+
+        @inline
+        def narrow(value: Any) -> Any:
+            """To the nearest, ties to even; a NaN stays one."""
+            bits = as_bits(value)
+            odd = (bits >> np.uint32(16)) & np.uint32(1)
+            rounded = np.uint32(bits + np.uint32(0x7FFF) + odd)
+            return np.uint16(rounded >> np.uint32(16)) if value == value else np.uint16(0x7FC0)
 
     # Functions of their own: loops over plain rows are what the compiler turns into vectors.
     @loop
-    def widen(to: Any, halves: Any) -> None:
+    def widen(to: Any, values: Any) -> None:
         for i in range(to.size):
-            to[i] = wide(halves[i])
+            to[i] = wide(values[i])
 
     @loop
     def dot(x: Any, a0: Any, a1: Any, a2: Any, a3: Any) -> Any:
@@ -97,10 +116,11 @@ def compiled() -> Any | None:
         for o in range(y.size):
             y[o] = narrow(wide(y[o]) + wide(narrow(total[o])))
 
-    halves = {dim: types.Array(uint16, dim, "C") for dim in (2, 3, 4)}
+    item = float32 if kind == "float32" else uint16
+    arrays = {dim: types.Array(item, dim, "C") for dim in (2, 3, 4)}
     numbers = types.Array(int64, 1, "C")
     signature = void(
-        halves[2], halves[2], halves[4], halves[3],
+        arrays[2], arrays[2], arrays[4], arrays[3],
         numbers, numbers, numbers, numbers, numbers, float32,
     )  # fmt: skip
 
@@ -140,9 +160,15 @@ def compiled() -> Any | None:
     return add
 
 
-def as_halves(tensor: Any) -> NDArray[np.uint16]:
-    """A bfloat16 tensor's own memory as numbers that numba knows."""
+def as_array(tensor: Any) -> Any:
+    """A tensor's own memory as numba takes it."""
     import torch
 
-    found: NDArray[np.uint16] = tensor.view(torch.uint16).numpy()
-    return found
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def kind_of(*tensors: Any) -> str:
+    """The type that all of these have, if it is one for ``compiled`` and they lie in one piece."""
+    kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors}
+    whole = all(tensor.is_contiguous() for tensor in tensors)
+    return kinds.pop() if whole and len(kinds) == 1 and kinds <= KINDS else ""

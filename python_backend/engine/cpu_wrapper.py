@@ -107,7 +107,10 @@ def patch_wrapper(wrapper: type[Any], layers: dict[int, LayerSlots] | None) -> N
     ``layers`` maps the identity of a layer's (first) stacked A to its slots; None where those
     cannot be watched: any slot may then hold weights.
     """
-    update_metadata, by_row = wrapper.update_metadata, cpu_rows.compiled()
+    update_metadata, by_row = wrapper.update_metadata, cpu_rows.compiled
+    for layer in (layers or {}).values():
+        for part in layer.weights:
+            by_row(part.arrays[0])  # Now: the first request would wait for it.
 
     def update(self: Any, *args: Any, **kwargs: Any) -> None:
         update_metadata(self, *args, **kwargs)
@@ -131,11 +134,11 @@ def patch_wrapper(wrapper: type[Any], layers: dict[int, LayerSlots] | None) -> N
     ) -> None:
         if not plan.groups:
             return
-        layer = None if layers is None else layers.get(id(a[0]))
-        if layer is None:
+        slots = None if layers is None else layers.get(id(a[0]))
+        if slots is None:
             cpu_kernels.add_lora(y, x, apart(a, b), plan, scale, offsets, None, by_row)
-        elif layer.ranks:
-            cpu_kernels.add_lora(y, x, layer.weights, plan, scale, offsets, layer.ranks, by_row)
+        elif slots.ranks:
+            cpu_kernels.add_lora(y, x, slots.weights, plan, scale, offsets, slots.ranks, by_row)
 
     def linear(
         self: Any,

@@ -91,7 +91,7 @@ def cases(draw: st.DrawFn, max_rows: int = 24) -> Case:
     )
 
 
-BY_ROW = cpu_rows.compiled()
+BY_ROW = cpu_rows.compiled
 
 
 @pytest.fixture(params=["as it is", "alone", "together", "by row"])
