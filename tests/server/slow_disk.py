@@ -8,7 +8,8 @@ import pytest
 
 from tests import hooks
 
-_OURS = "from python_backend import settings"
+# The first of our imports in a model.py, whichever it is.
+_OURS = "from python_backend"
 _FIRST = """
 from python_backend.engine import arguments
 arguments.WORKER_EXTENSION = {name!r}
