@@ -4,7 +4,7 @@ SHELL := /bin/bash
 # Which Python makes .venv; set-up looks for a 3.12 or 3.11 on PATH when this one is neither.
 PYTHON ?= python3
 RUN := .venv/bin/python
-TYPED := $(wildcard ensemble python_backend tools)
+TYPED := $(wildcard ensemble python_backend tools loadtests)
 MODELS := $(wildcard model_repository/*/1/model.py)
 
 .PHONY: help setup demo serve check test fuzz test-families test-gateway test-compat clean
