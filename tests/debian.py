@@ -25,6 +25,8 @@ from tools.layout import CACHE
 FOLDER = CACHE / "debian"
 #: Where packages put programs; the first two are seldom on the PATH of a user who is not root.
 PROGRAMS = ("usr/sbin", "sbin", "usr/bin", "bin", "usr/games")
+#: Where packages keep a program whose name in usr/bin is a script that looks for it in /usr.
+BEHIND_SCRIPTS = ("usr/lib/chromium",)
 #: A C library beside another's loader starts nothing: the machine's own is used.
 NEVER = ("libc6", "libc-bin")
 
@@ -141,7 +143,7 @@ def _run(command: list[str]) -> str | None:
 
 
 def _inside(root: Path, package: str, name: str) -> Path:
-    for place in PROGRAMS:
+    for place in (*BEHIND_SCRIPTS, *PROGRAMS):
         if (found := root / place / name).is_file():
             return found
     raise UnavailableError(f"the package {package} has no program of that name")
