@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "top": ("tools.top.command", "top", "Watch a running server, from its metrics alone."),
     "plan": ("tools.plan.command", "plan", "Engine arguments that fit a memory."),
     "render": ("tools.render.command", "app", "Files for nginx, made from fleet.yaml."),
+    "report": ("tools.report.command", "report", "Two load tests beside each other, on a page."),
     "bench": ("tools.bench.command", "app", "Measure parts of the product in process."),
 }
 

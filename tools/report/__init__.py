@@ -1,0 +1,1 @@
+"""Two configurations on the same trace, beside each other: figures, JSON, one page."""

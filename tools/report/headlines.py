@@ -1,0 +1,117 @@
+"""The figures a manager asks for first, beside those of the case this was built for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tools.report.figures import Headline, Number, Plan, Side
+
+#: (title, unit, what is counted, the case before and after, the figure of a side).
+_Row = tuple[str, str, str, tuple[str, str], Callable[[Side], Number]]
+
+
+def _memory_after(adapters: int, of: str) -> Callable[[Side], Number]:
+    def figure(side: Side) -> Number:
+        for after in side.memory.after:
+            if after.adapters == adapters:
+                return Number(value=getattr(after, of), n=after.n)
+        return Number(value=None, n=0)
+
+    return figure
+
+
+def _p99(of: str) -> Callable[[Side], Number]:
+    def figure(side: Side) -> Number:
+        quantiles = getattr(side.departments[0], of)
+        return Number(value=quantiles.p99, n=quantiles.n)
+
+    return figure
+
+
+_ROWS: tuple[_Row, ...] = (
+    (
+        "Wrong routes",
+        "%",
+        "Answers whose words or lora_served were another adapter's, of those that were checked.",
+        ("3.2 %", "0.7 %"),
+        lambda side: Number(value=side.wrong_routes.value, n=side.wrong_routes.n),
+    ),
+    (
+        "Memory, peak",
+        "bytes",
+        "Resident memory of all processes of the server, largest sample; the case's is a GPU's.",
+        ("148 GB", "82 GB"),
+        lambda side: side.memory.peak,
+    ),
+    (
+        "P99, first token",
+        "s",
+        "From when a request was due to its first token; good requests that were answered.",
+        ("1200 ms", "420 ms"),
+        _p99("ttft"),
+    ),
+    (
+        "P99, whole answer",
+        "s",
+        "From when a request was due to its last token; the case does not say which it means.",
+        ("1200 ms", "420 ms"),
+        _p99("total"),
+    ),
+    (
+        "Available memory lost to ten adapters",
+        "%",
+        "Growth until ten different adapters had answered, over what the machine had left before.",
+        ("40 %", ""),
+        _memory_after(10, "of_available"),
+    ),
+    (
+        "Memory taken by three adapters",
+        "%",
+        "Growth until three different adapters had answered, over what was resident before.",
+        ("", "3.92 %"),
+        _memory_after(3, "of_resident"),
+    ),
+    (
+        "Availability",
+        "%",
+        "Good requests that were answered, of all that were sent.",
+        ("99.2 %", "99.9 %"),
+        lambda side: Number(
+            value=side.departments[0].answered.value, n=side.departments[0].answered.n
+        ),
+    ),
+    (
+        "Recovery, slowest",
+        "s",
+        "From an injected fault to the first good answer after it.",
+        ("15 min", "2 min"),
+        lambda side: side.recovery.slowest,
+    ),
+)
+
+
+def headlines(sides: Sequence[Side], plan: Plan) -> tuple[Headline, ...]:
+    """All of them; those nobody measured too, so that it is seen that they are missing."""
+    found = [
+        _headline(title, unit, meaning, case, [figure(side) for side in sides])
+        for title, unit, meaning, case, figure in _ROWS
+    ]
+    instances = [Number(value=one.instances, n=one.n) for one in plan.sides]
+    text = (
+        f"Servers that keep the worst department's P99 to the first token below {plan.goal_s:g} s"
+    )
+    text += f" at {plan.rate:g} requests a second: simulated."
+    found.append(_headline("Instances", "instances", text, ("12", "8"), instances))
+    if plan.price_per_hour is not None:
+        costs = [Number(value=one.cost_per_month, n=one.n) for one in plan.sides]
+        text = f"The instances at {plan.price_per_hour:g} an hour, 730 hours."
+        found.append(_headline("Cost a month", "money", text, ("18,000", "12,500"), costs))
+    return tuple(found)
+
+
+def _headline(
+    title: str, unit: str, meaning: str, case: tuple[str, str], values: Sequence[Number]
+) -> Headline:
+    return Headline.model_validate(
+        {"title": title, "unit": unit, "values": values, "case": case, "meaning": meaning}
+    )
