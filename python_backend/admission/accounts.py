@@ -27,7 +27,9 @@ class Accounts:
         self.ration: Ration | None = None
         #: Requests admitted so far.
         self.admissions = 0
-        self.queued = self.in_engine = 0
+        self.queued = 0
+        #: Sequences in the engine; those in their last step apart from the others.
+        self.in_engine = self.ending = 0
         #: Sequences that have entered since the last step ended, and since when.
         self._entered, self._entered_s = 0, 0.0
         #: Whether a step seems to have ended without our being told: nobody is held back then.
@@ -87,10 +89,24 @@ class Accounts:
             department.adapter_seen_s = now_s
         self.queued += 1
 
-    def produced(self, request: Request, tokens: int) -> None:
-        """A running request has written ``tokens`` more, all sequences together."""
+    def produced(self, request: Request, tokens: int) -> bool:
+        """A running request has written ``tokens`` more, all sequences together.
+
+        The engine begins its next step before we hear that the last one has ended somebody. So who
+        has one token left gives up seat and slot now: a successor that is sent to the engine
+        during that step is in the very next one, where it would miss it if it waited for the end.
+
+        Returns:
+            Whether that has made a seat free.
+        """
         request.produced += tokens
         self._settle(request, at_least=request.charged)
+        if not request.running or request.ending or not request.has_one_token_left:
+            return False
+        request.ending = True
+        self.ending += request.seats
+        self._vacate(request)
+        return True
 
     def leave(self, request: Request, now_s: float) -> None:
         """A request ends, or goes away while it waits. Only the first call does anything."""
@@ -109,14 +125,21 @@ class Accounts:
                 department.learn(request)
                 each = request.produced / request.seats
                 self._mean_output = moved(self._mean_output, each, _NEWEST)
-            self.in_engine -= request.seats
+            if request.ending:
+                self.ending -= request.seats
+            else:
+                self._vacate(request)
             department.in_engine -= request.seats
             department.running[request.adapter] -= 1
-            if request.adapter is not None and self.slots.leave(request.adapter, department.name):
-                department.adapters_in_flight -= 1
         department.seen_s = now_s
         if not department.active:
             self._forget(now_s)
+
+    def _vacate(self, request: Request) -> None:
+        """Its seat and slot are somebody else's from now on."""
+        self.in_engine -= request.seats
+        if request.adapter is not None and self.slots.leave(request.adapter, request.department):
+            self._departments[request.department].adapters_in_flight -= 1
 
     def stepped(self) -> bool:
         """A step of the engine has ended; whether somebody has been waiting for that."""
@@ -126,7 +149,7 @@ class Accounts:
 
     def _pacing(self, now_s: float) -> bool:
         """Whether as many have entered as should with one step while a light one is about."""
-        if not self.in_engine:
+        if not self.in_engine + self.ending:
             self._entered = 0  # Nobody is there whose step would end.
         if not self._entered or self._mean_output is None or self.limits.burst == math.inf:
             return False

@@ -39,11 +39,21 @@ class Request:
     due: float = 0.0
     waiting: bool = False
     running: bool = False
+    #: Whether it is in its last step: its seat and slot are given to others already.
+    ending: bool = False
     produced: int = 0
     #: What it was expected to write when it entered.
     expected: float = 0.0
     #: Service that its department has been charged for it, tokens before weighting.
     charged: float = 0.0
+
+    @property
+    def has_one_token_left(self) -> bool:
+        """Whether its next token is its last for certain.
+
+        Of several sequences nobody counts here how far each has come.
+        """
+        return self.seats == 1 and self.produced == self.max_tokens - 1
 
     @property
     def used(self) -> int:

@@ -52,7 +52,7 @@ class Place:
     def produced(self, tokens: int) -> None:
         """The request has written ``tokens`` more, all sequences together."""
         if self.request is not None:
-            self._admission.scheduler.produced(self.request, tokens)
+            self._admission.produced(self.request, tokens)
 
 
 class Admission:
@@ -156,6 +156,11 @@ class Admission:
         self._pump()
         # Cancelled here, it leaves through the place, whether or not its turn has come.
         await turn
+
+    def produced(self, request: Request, tokens: int) -> None:
+        """See ``Place.produced``."""
+        if self.scheduler.produced(request, tokens) and self.scheduler.queued:
+            self._pump_soon()
 
     def stepped(self) -> None:
         """The engine has ended a step; on the loop."""

@@ -240,7 +240,8 @@ def test_prometheus_has_seen_it_and_its_alerts_have_fired(house: House) -> None:
     every = {"switch_rate", "fragmentation", "load_latency", "routing"}
     signals_of(opened, every)
     # That of shared memory is open for a moment only: what opened it is dropped at once.
-    fired = 'max by (signal) (max_over_time(ALERTS{alertstate="firing", severity="critical"}[10m]))'
+    firing = 'ALERTS{alertstate="firing", severity="critical", signal!=""}[10m]'
+    fired = f"max by (signal) (max_over_time({firing}))"
     signals_of(fired, every - {"fragmentation"})
     names = "Lora(RouteErrors|LoadsOpen|SwitchRateOpen)"
     over = f'max by (signal) (max_over_time(ALERTS{{alertname=~"{names}"}}[10m]))'

@@ -99,16 +99,17 @@ class World:
                 break
             self.step()
         assert not self.waiting, "work was left although the engine was empty"
-        assert self.scheduler.queued == self.scheduler.in_engine == 0
+        assert self.scheduler.queued == self.scheduler.in_engine == self.scheduler.ending == 0
         assert self.scheduler.slots.free == self.limits.slots
         assert not self.scheduler.slots.emptying
 
     def check(self) -> None:
         scheduler, limits = self.scheduler, self.limits
-        seats = sum(request.seats for request in self.running)
+        seats = sum(request.seats for request in self.running if not request.ending)
         assert scheduler.queued == len(self.waiting)
+        assert scheduler.ending == sum(r.seats for r in self.running if r.ending)
         assert scheduler.in_engine == seats <= limits.seats + limits.reserve_seats
-        adapters = {r.adapter for r in self.running if r.adapter is not None}
+        adapters = {r.adapter for r in self.running if r.adapter is not None and not r.ending}
         assert len(adapters) == limits.slots - scheduler.slots.free <= limits.slots
         for department in scheduler.departments():
             name = department.name
@@ -116,7 +117,7 @@ class World:
             assert department.queued == sum(r.department == name for r in self.waiting)
             assert department.in_engine == sum(r.seats for r in mine)
             assert department.adapters_in_flight == len(
-                {r.adapter for r in mine if r.adapter is not None}
+                {r.adapter for r in mine if r.adapter is not None and not r.ending}
             )
 
     def could_enter(self) -> list[Request]:
