@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx
 
+from python_backend.metrics import WRITE_EVERY_S
 from tests.server.client import Client
 from tests.server.shapes import Refused
 
@@ -60,7 +61,9 @@ class Server:
         return Client(self.http, self.grpc, self.keys[who])
 
     def metrics_text(self) -> str:
-        """What the metrics endpoint says now."""
+        """What the metrics endpoint says of all that has happened until now."""
+        # Written twice by then: what came while one write went on waits for the next.
+        time.sleep(2 * WRITE_EVERY_S)
         return httpx.get(f"http://127.0.0.1:{self.ports[2]}/metrics", timeout=10).text
 
     def tail(self, lines: int = TAIL_LINES) -> str:
