@@ -2,7 +2,7 @@
 
 All three stand ready at once and take turns, so that a drifting machine touches all alike; ratios
 are of the runs of one turn. Streamed answers, closed loops; shorter ones with an adapter, because raw
-vLLM is slow at them on a CPU.
+raw vLLM is slow at them on a CPU.
 """
 
 from __future__ import annotations
