@@ -1,7 +1,7 @@
 """Our server beside raw ``AsyncLLM`` and vLLM's own server: throughput, CPU time, first token.
 
 All three stand ready at once and take turns, so that a drifting machine touches all alike; ratios
-are of the runs of one turn. Streamed answers, closed loops; shorter ones with an adapter, because raw
+are of the runs of one turn. Streamed answers, closed loops; with an adapter shorter ones, because
 raw vLLM is slow at them on a CPU.
 """
 
