@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -12,7 +11,15 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from python_backend import lora_metrics, model_json, presence, runtime, settings, vllm_metrics
+from python_backend import (
+    cores,
+    lora_metrics,
+    model_json,
+    presence,
+    runtime,
+    settings,
+    vllm_metrics,
+)
 from python_backend.adapters import catalog, multi_lora
 from python_backend.adapters.keeper import Keeper
 from python_backend.adapters.tiering import Tiering, strained
@@ -110,8 +117,7 @@ class EngineServer:
         )
         fitting.check(engine_args, config.memory_limit_bytes)
         arguments.choose_devices(self._options.devices)
-        cores = len(os.sched_getaffinity(0))
-        arguments.prepare_process(engine_args, cores, gpu=arguments.has_gpu())
+        arguments.prepare_process(engine_args, cores.usable_cores(), gpu=arguments.has_gpu())
         metrics = self._metrics = self._new_metrics(engine_args)
         # Before the engine starts: its statistics show what has changed since its first step.
         metrics.declare(lora_metrics.ENGINE_FAMILIES)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from python_backend.cores import usable_cores
 from python_backend.engine import orphans
 from python_backend.engine.arguments import engine_arguments, has_gpu, prepare_process
 from python_backend.engine.async_llm import AsyncLLMEngine
@@ -133,7 +133,7 @@ async def adapter_house(demo: Path, folder: Path, **changes: Any) -> AsyncIterat
     }
     arguments = engine_arguments(raw, 64)
     orphans.claim()
-    prepare_process(arguments, len(os.sched_getaffinity(0)), gpu=has_gpu())
+    prepare_process(arguments, usable_cores(), gpu=has_gpu())
     engine = AsyncLLMEngine(arguments, folder / "failures")
     try:
         yield AdapterHouse(engine, await engine.start(), folder)

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -21,6 +20,7 @@ from python_backend import ticket as tickets
 from python_backend.adapters.versions import Versions
 from python_backend.admission import Admission, Limits, Share
 from python_backend.admission_settings import AdmissionSettings
+from python_backend.cores import usable_cores
 from python_backend.engine import orphans
 from python_backend.engine.arguments import engine_arguments, has_gpu, prepare_process
 from python_backend.engine.async_llm import AsyncLLMEngine
@@ -230,7 +230,7 @@ async def engine_house(
     }
     arguments = engine_arguments(raw, known, RESERVE)
     orphans.claim()
-    prepare_process(arguments, len(os.sched_getaffinity(0)), gpu=has_gpu())
+    prepare_process(arguments, usable_cores(), gpu=has_gpu())
     marker = sorted(json.loads((demo / "markers.json").read_text("utf-8")))[0]
     with tempfile.TemporaryDirectory() as state:
         engine = AsyncLLMEngine(arguments, Path(state) / "failures")

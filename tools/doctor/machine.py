@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from python_backend.cores import usable_cores
 from python_backend.nvml import Inventory
 from tools import tritonserver
 from tools.doctor.facts import Link, Machine, Versions
@@ -55,7 +56,7 @@ def machine(host: str, ports: Ports | None, state_dir: Path | None) -> Machine:
     if state_dir and state and not (os.path.isdir(state) and os.access(state, os.W_OK | os.X_OK)):
         problem = "it cannot be written"
     return Machine(
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         memory_bytes=memory,
         memory_free_bytes=memory_free,
         shm_bytes=shm and shm[0],
