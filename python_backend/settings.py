@@ -74,6 +74,14 @@ class DoorSettings(_Frozen):
     cancel_poll_s: float = Field(default=0.05, gt=0)
 
 
+class StreamSettings(_Frozen):
+    """Streamed answers."""
+
+    #: Deltas of a stream that wait because Triton is behind go out as one. A response is then no
+    #: longer one step of the engine.
+    coalesce: bool = False
+
+
 class Settings(_Frozen):
     """Everything that ``serving.yaml`` may say."""
 
@@ -93,6 +101,7 @@ class Settings(_Frozen):
     tiers: TierSettings = TierSettings()
     limits: LimitSettings = LimitSettings()
     doors: DoorSettings = DoorSettings()
+    streams: StreamSettings = StreamSettings()
     fusion: FusionSettings = FusionSettings()
     admission: AdmissionSettings = AdmissionSettings()
     breakers: BreakerSettings = BreakerSettings()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from python_backend.answers import joined
 from python_backend.errors import Internal, ServingError
 from python_backend.messages import Answer
 from python_backend.wire.writing import answer_tensors, door_error, error_response, string, tensor
@@ -52,43 +53,68 @@ class StreamResponder:
         for_door: the caller is a BLS door: it gets a ``final`` flag with each response, since a
             BLS iterator does not show Triton's, errors as text in an ordinary response, since
             behind a first response Triton's own never reach it, and no empty outputs.
+        coalesce: answers of a stream that wait to be sent go out as one.
     """
 
-    def __init__(self, request: Any, thread: SenderThread, *, for_door: bool) -> None:
+    def __init__(
+        self, request: Any, thread: SenderThread, *, for_door: bool, coalesce: bool = False
+    ) -> None:
         self._sender = request.get_response_sender()
-        self._thread, self._for_door = thread, for_door
+        self._thread, self._for_door, self._coalesce = thread, for_door, coalesce
+        #: The answer that waits, where they are joined, and whoever is about to change it.
+        self._waiting: Answer | None = None
+        self._lock = threading.Lock()
 
     def accept(self) -> None:
         """See ``Responder.accept``."""
-        self._put(lambda: pb_utils.InferenceResponse(output_tensors=[]), final=False)
+        self._put(lambda: (False, lambda: pb_utils.InferenceResponse(output_tensors=[])))
 
     def send(self, answer: Answer, returns: tuple[str, ...]) -> None:
         """See ``Responder.send``."""
+        if not self._coalesce:
+            self._put(lambda: (answer.final, lambda: self._response(answer, returns)))
+            return
+        with self._lock:
+            if self._waiting is not None:
+                self._waiting = joined(self._waiting, answer)
+                return
+            self._waiting = answer
 
-        def build() -> Any:
-            tensors = answer_tensors(answer, returns, fill=not self._for_door)
-            if self._for_door:
-                if answer.fusion_served:
-                    tensors.append(string("fusion_served", answer.fusion_served))
-                tensors.append(tensor("final", [answer.final], np.bool_))
-            return pb_utils.InferenceResponse(output_tensors=tensors)
+        def take() -> tuple[bool, Callable[[], Any]]:
+            with self._lock:
+                found, self._waiting = self._waiting or answer, None
+            return found.final, lambda: self._response(found, returns)
 
-        self._put(build, final=answer.final)
+        self._put(take)
+
+    def _response(self, answer: Answer, returns: tuple[str, ...]) -> Any:
+        tensors = answer_tensors(answer, returns, fill=not self._for_door)
+        if self._for_door:
+            if answer.fusion_served:
+                tensors.append(string("fusion_served", answer.fusion_served))
+            tensors.append(tensor("final", [answer.final], np.bool_))
+        return pb_utils.InferenceResponse(output_tensors=tensors)
 
     def fail(self, error: ServingError) -> None:
         """See ``Responder.fail``."""
         build = door_error if self._for_door else error_response
-        self._put(lambda: build(error), final=True)
+        self._put(lambda: (True, lambda: build(error)))
 
     def done(self) -> None:
         """See ``Responder.done``."""
         flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
         self._thread.put(lambda: self._sender.send(flags=flags))
 
-    def _put(self, build: Callable[[], Any], *, final: bool) -> None:
-        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
+    def _put(self, take: Callable[[], tuple[bool, Callable[[], Any]]]) -> None:
+        """Queues a response.
+
+        Args:
+            take: called when its turn has come: whether it is the last, and what builds it.
+        """
 
         def send() -> None:
+            final, build = take()
+            flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL if final else 0
             try:
                 response = build()
             except Exception:

@@ -23,6 +23,7 @@ class TritonPythonModel:
         self._responses = sending.SenderThread()
         options = ModelOptions.from_triton(args)
         group = EngineGroup.from_triton(args)
+        self._coalesce = group.settings.streams.coalesce
         self._server = EngineServer(
             group.settings,
             version_dir,
@@ -43,7 +44,7 @@ class TritonPythonModel:
         for request in requests:
             call = reading.read_call(request)
             responder = sending.StreamResponder(
-                request, self._responses, for_door=call.early_accept
+                request, self._responses, for_door=call.early_accept, coalesce=self._coalesce
             )
             self._server.submit(call, responder)
 
