@@ -6,16 +6,19 @@ with its own slot's weights in fp32, and rounded to the model's type after the s
 and the sum, as in the reference. Sums of products are reordered for vector registers, nothing
 else is.
 
-numba comes with vLLM; where it is missing, ``cpu_kernels`` does without. Nothing is cached on
-disk: numba would read it back by unpickling.
+numba comes with vLLM; where it is missing or cannot compile for this processor, ``cpu_kernels``
+does without. Nothing is cached on disk: numba would read it back by unpickling.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any
 
 import numpy as np
+
+log = logging.getLogger(__name__)
 
 #: Ranks are computed in steps of so many; weights are padded with zeros to a multiple.
 RANK_STEP = 4
@@ -25,7 +28,7 @@ KINDS = frozenset({"bfloat16", "float32"})
 
 @functools.cache
 def compiled(kind: str) -> Any | None:
-    """The product, compiled for this processor (a second), or None without numba.
+    """The product, compiled for this processor (a second), or None where that cannot be done.
 
     It computes, in place and without the interpreter's lock, for each number k and slice j:
     ``y[rows[k], offsets[j]:…] += (x[rows[k]] @ a[slots[k], :, j].T * scale) @
@@ -41,11 +44,18 @@ def compiled(kind: str) -> Any | None:
     if kind not in KINDS:
         return None
     try:
-        from llvmlite import ir
-        from numba import float32, int64, njit, types, uint16, uint32, void
-        from numba.extending import intrinsic
+        return _compile(kind)
     except ImportError:
-        return None
+        log.warning("numba is not installed: adapters are slower without")
+    except Exception:  # Whatever numba and LLVM make of a processor, the engine starts.
+        log.exception("numba could not compile the products of adapters: they are slower without")
+    return None
+
+
+def _compile(kind: str) -> Any:
+    from llvmlite import ir
+    from numba import float32, int64, njit, types, uint16, uint32, void
+    from numba.extending import intrinsic
 
     @intrinsic
     def as_float(_: Any, bits: Any) -> Any:
