@@ -19,7 +19,7 @@ from tests.server import harness
 from tests.server.client import Client, grpc_request
 from tests.server.harness import Server
 from tests.server.shapes import Refused, sampling
-from tools.serving import shm
+from tools.serving import process, shm
 from tools.serving.process import session_members
 
 
@@ -81,12 +81,9 @@ class Supervised:
 
     def pid(self, part: str) -> int:
         """The process of a model, or vLLM's ``EngineCore``."""
-        for pid in session_members(self.triton):
-            with contextlib.suppress(OSError):
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-                if f"/{part}/1/model.py" in command or f"VLLM::{part}" in command:
-                    return pid
-        raise AssertionError(f"no process of {part}")
+        found = process.part(self.triton, part)
+        assert found is not None, f"no process of {part}"
+        return found
 
     def note(self) -> None:
         """Remembers what this life of the server would leave behind."""

@@ -43,6 +43,16 @@ def session_members(session: int) -> list[int]:
     return members
 
 
+def part(session: int, name: str) -> int | None:
+    """The process of a model of the server, or vLLM's ``EngineCore``; None where there is none."""
+    for pid in session_members(session):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            if f"/{name}/1/model.py" in command or f"VLLM::{name}" in command:
+                return pid
+    return None
+
+
 def _is_tracker(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return (
