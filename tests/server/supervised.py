@@ -80,8 +80,9 @@ class Supervised:
         return pid
 
     def pid(self, part: str) -> int:
-        """The process of a model, or vLLM's ``EngineCore``."""
-        found = process.part(self.triton, part)
+        """The process of a model, ``tritonserver``, or vLLM's ``EngineCore``."""
+        triton = self.triton
+        found = triton if part == "tritonserver" else process.part(triton, part)
         assert found is not None, f"no process of {part}"
         return found
 

@@ -99,6 +99,10 @@ EVERY_DOOR = ("lora_stream", "lora_infer", "lora_generate")
         # Nor a dead door's callers; and Triton delivers no more answers of the engine to anybody
         # once it has one for a dead door.
         (["lora_stream", "lora_infer"], EVERY_DOOR),
+        pytest.param(["tritonserver"], EVERY_DOOR, marks=pytest.mark.thorough),
+        # Nobody of these callers waits for them; but a part is gone, and all of it starts anew.
+        pytest.param(["adapter_fusion"], (), marks=pytest.mark.thorough),
+        pytest.param(["lora_admin"], (), marks=pytest.mark.thorough),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
