@@ -36,8 +36,8 @@ def build(first: Path, second: Path, without: Sequence[Path], wish: Wish) -> Rep
         if not missing(sides[1], others[-1]):
             remarks.append(f"{other.folder.name} has every protection on: it tells no cost.")
     for one in sides:
-        if one.budget_missed:
-            remarks.append(f"{one.label} missed its budget: {', '.join(one.budget_missed)}.")
+        if missed := [line.name for line in one.budget if not line.ok]:
+            remarks.append(f"{one.label} missed its budget: {', '.join(missed)}.")
     if not missing(sides[1], sides[0]):
         remarks.append("Both runs have the same protections on.")
     sizes = plan(after, sides, wish)

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from loadtests.results import Verdict
+
 
 class Frozen(BaseModel):
     """Values that do not change; unknown keys are refused."""
@@ -150,9 +152,8 @@ class Side(Frozen):
     seconds: Rounded
     machine: str
     protections: dict[str, bool]
-    #: Whether its budget was kept, and the lines of it that were not.
-    budget_ok: bool
-    budget_missed: tuple[str, ...]
+    #: The scenario's own measures, each with its limit and its samples.
+    budget: tuple[Verdict, ...]
     requests: int
     #: Sent later than due, P99: the load generator's own lateness.
     lateness: Number

@@ -10,31 +10,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loadtests.results import Request, Run
-from python_backend.admission.limits import Limits, fitting_patience
-from python_backend.admission.scheduler import Scheduler
 from tools.bench.figures import percentile
 from tools.report.figures import Number, Plan, Side, Sizing
+from tools.report.order import Order, Room
 from tools.report.reading import Loaded, ReportProblem
-from tools.simulate.engine import Chooser, Job, StepCost, simulate
-from tools.simulate.fcfs import FirstCome
+from tools.simulate.engine import Job, StepCost, simulate
 
 HOURS_PER_MONTH = 730
 #: More servers than this and the goal is out of reach for another reason.
 MOST = 64
 #: At least so many requests are simulated; the trace is repeated until there are.
 REQUESTS = 4000
-#: The protection whose absence means that requests enter the engine as they come.
-FAIR_QUEUE = "fair queue"
-#: The two orders of entry.
-OURS, FIRST = "admission", "first come"
-
-
-@dataclasses.dataclass(frozen=True)
-class Room:
-    """What a server's engine has room for at once: sequences, adapters."""
-
-    seats: int = 16
-    slots: int = 4
+#: Where there is one queue, everybody is of one department.
+_EVERYONE = "everyone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,24 +94,22 @@ def room_of(run: Run, wish: Wish) -> Room:
     )
 
 
-def chooser(order: str, room: Room) -> Chooser:
-    """Who lets requests into the simulated engine."""
-    if order == OURS:
-        patience = fitting_patience(room.seats, room.slots)
-        return Scheduler(Limits(room.seats, room.slots, patience=patience))
-    return FirstCome(room.seats, room.slots)
-
-
 def waits(
-    jobs: Sequence[Job], servers: int, order: str, room: Room, cost: StepCost
+    jobs: Sequence[Job], servers: int, order: Order, room: Room, cost: StepCost
 ) -> dict[str, list[float]]:
     """Times to the first token by department, with requests dealt to servers at random."""
     dealt = np.random.default_rng(0).integers(servers, size=len(jobs))
     found: dict[str, list[float]] = defaultdict(list)
     for server in range(servers):
-        own = [job for job, to in zip(jobs, dealt, strict=True) if to == server]
-        for done in simulate(iter(own), chooser(order, room), cost):
-            found[done.job.department].append(done.first_s - done.job.at_s)
+        own = [
+            dataclasses.replace(
+                job, stream=n, department=job.department if order.fair else _EVERYONE
+            )
+            for n, job in enumerate(jobs)
+            if dealt[n] == server
+        ]
+        for done in simulate(iter(own), order.chooser(room), cost):
+            found[jobs[done.job.stream].department].append(done.first_s - done.job.at_s)
     return found
 
 
@@ -136,7 +122,7 @@ def worst(times: dict[str, list[float]]) -> tuple[str, float]:
 
 def sizing(jobs: Sequence[Job], rate: float, side: Side, room: Room, wish: Wish) -> Sizing:
     """The fewest servers that hold the goal for one side."""
-    order = OURS if side.protections.get(FAIR_QUEUE, True) else FIRST
+    order = Order.of(side.protections)
     load = scaled(jobs, rate)
     tried: dict[int, tuple[str, float]] = {}
 
@@ -153,7 +139,7 @@ def sizing(jobs: Sequence[Job], rate: float, side: Side, room: Room, wish: Wish)
     measured = side.departments[0].ttft
     return Sizing(
         label=side.label,
-        order=order,
+        order=str(order),
         instances=instances,
         p99=p99,
         worst_department=name,
@@ -199,9 +185,10 @@ def plan(loaded: Loaded, sides: Sequence[Side], wish: Wish) -> Plan:
             f"each sequence, {cost.per_prompt_token_s * 1e3:.3g} ms for each prompt token and "
             f"{cost.per_switch_s * 1e3:.3g} ms for each switch of a slot.",
             f"Each server computes {room.seats} sequences at once and has {room.slots} slots.",
-            f"Arrivals, departments, adapters and answer lengths are the trace's, stretched to "
-            f"{rate:.3g} requests a second; a prompt has {wish.prompt_tokens} tokens.",
+            f"Arrivals, departments, adapters and answer lengths are those of the second run, "
+            f"stretched to {rate:.3g} requests a second; a prompt has {wish.prompt_tokens} tokens.",
             "Requests are dealt to servers at random; every server has every adapter at hand.",
+            "Requests enter the engine by the server's own admission, set as in each run.",
             "Nothing but waiting and computing takes time: no network, no cold loads, no faults.",
             "Callers wait as long as it takes; refusals and deadlines are left out.",
         ),

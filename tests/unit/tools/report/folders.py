@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from loadtests import results
+from tools.report.order import FAIR_QUEUE
 
 GIB = 2**30
-PROTECTIONS = {"access": True, "fair queue": True, "breakers": True}
+PROTECTIONS = {"access": True, FAIR_QUEUE: True, "breakers": True}
 
 
 def request(t: float, **changed: Any) -> results.Request:
@@ -72,8 +73,8 @@ def run(**changed: Any) -> results.Run:
         "settings": {},
         "protections": PROTECTIONS,
         "trace": "a" * 64,
-        "budget": [],
-        "ok": True,
+        "budget": [{"name": "errors", "measured": 0.5, "limit": 0.25, "ok": False, "samples": 8}],
+        "ok": False,
     }
     return results.Run.model_validate({**fields, **changed})
 

@@ -55,6 +55,8 @@ def test_it_writes_a_page_and_its_figures(tmp_path: Path) -> None:
     assert 'id="plot-breakers"' in page
     for text in ("148 GB → 82 GB", "3.2 % → 0.7 %", "1200 ms → 420 ms", "→ 3.92 %", "40 % →"):
         assert text in page
+    assert "protected missed its budget: errors." in page
+    assert '0.5 <span class="n">n=8</span> <span class="bad">missed</span>' in page
     for assumption in made.plan.assumptions:
         assert str(escape(assumption)) in page
     assert done.output.split() == [str(tmp_path / "out" / f"report.{n}") for n in ("json", "html")]

@@ -9,9 +9,10 @@ import pytest
 from tests.unit.tools.report import folders
 from tests.unit.tools.report.folders import UNPROTECTED, refused, request
 from tools.report import sizing
+from tools.report.order import Room
 from tools.report.reading import ReportProblem, load
 from tools.report.side import side
-from tools.report.sizing import Room, Wish, fewest, jobs_of, rate_of, scaled
+from tools.report.sizing import Wish, fewest, jobs_of, rate_of, scaled
 from tools.simulate.engine import StepCost
 
 #: A step takes a second, whatever is in it.
@@ -79,7 +80,7 @@ def test_the_plan_buys_what_holds_the_goal(tmp_path: Path) -> None:
     plan = sizing.plan(after, (side(before, "off"), side(after, "on")), wish)
     assert (plan.rate, plan.goal_s) == (1.0, 60.0)
     off, on = plan.sides
-    assert (off.order, on.order) == ("first come", "admission")
+    assert (off.order, on.order) == ("one queue for all", "in turn")
     for one in plan.sides:
         assert one.instances is not None and 5 <= one.instances <= 8
         assert one.p99 is not None and one.p99 <= 60.0
