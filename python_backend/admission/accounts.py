@@ -105,6 +105,7 @@ class Accounts:
             return False
         request.ending = True
         self.ending += request.seats
+        self._departments[request.department].ending += request.seats
         self._vacate(request)
         return True
 
@@ -127,19 +128,20 @@ class Accounts:
                 self._mean_output = moved(self._mean_output, each, _NEWEST)
             if request.ending:
                 self.ending -= request.seats
+                department.ending -= request.seats
             else:
                 self._vacate(request)
-            department.in_engine -= request.seats
-            department.running[request.adapter] -= 1
         department.seen_s = now_s
         if not department.active:
             self._forget(now_s)
 
     def _vacate(self, request: Request) -> None:
         """Its seat and slot are somebody else's from now on."""
+        department = self._departments[request.department]
         self.in_engine -= request.seats
-        if request.adapter is not None and self.slots.leave(request.adapter, request.department):
-            self._departments[request.department].adapters_in_flight -= 1
+        department.in_engine -= request.seats
+        if request.adapter is not None and self.slots.leave(request.adapter, department.name):
+            department.adapters_in_flight -= 1
 
     def stepped(self) -> bool:
         """A step of the engine has ended; whether somebody has been waiting for that."""
@@ -192,7 +194,6 @@ class Accounts:
         self._entered += request.seats
         self.in_engine += request.seats
         department.in_engine += request.seats
-        department.running[request.adapter] += 1
         if request.adapter is None:
             return
         if self.ration is not None and self._switches(request):
@@ -226,7 +227,8 @@ class Accounts:
         """Whether a department with one request at most is here, or was lately."""
         since = now_s - self.limits.memory_s
         return any(
-            d.in_engine + d.queued <= 1 and d.seen_s > since for d in self._departments.values()
+            d.in_engine + d.ending + d.queued <= 1 and d.seen_s > since
+            for d in self._departments.values()
         )
 
     def _forget(self, now_s: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 
 from python_backend.admission.limits import Share
@@ -83,9 +83,8 @@ class Department:
         self.name, self.share = name, share
         #: Service had, over weight: the virtual token counter.
         self.counter = 0.0
-        self.queued = self.in_engine = 0
-        #: Requests in the engine by adapter, base among them.
-        self.running: Counter[int | None] = Counter()
+        #: Sequences; those in the engine's last step for them apart from its others.
+        self.queued = self.in_engine = self.ending = 0
         self.adapters_in_flight = 0
         #: Of these, slots that are of no use to it yet: their request waits for more.
         self.gathering = 0
@@ -99,7 +98,7 @@ class Department:
     @property
     def active(self) -> bool:
         """Whether anything of it waits or runs."""
-        return bool(self.queued or self.in_engine)
+        return bool(self.queued or self.in_engine or self.ending)
 
     @property
     def slots_for_weight(self) -> float:
@@ -113,7 +112,8 @@ class Department:
     def has_concurrency(self, seats: int) -> bool:
         """Whether its own bound lets ``seats`` more into the engine; one request always fits."""
         bound = self.share.concurrency
-        return bound is None or not self.in_engine or self.in_engine + seats <= bound
+        there = self.in_engine + self.ending
+        return bound is None or not there or there + seats <= bound
 
     def charge(self, service: float) -> None:
         """Counts service had, in tokens; negative gives back what was charged too early."""

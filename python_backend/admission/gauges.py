@@ -49,7 +49,7 @@ class Gauges:
     def updates(self) -> list[Update]:
         """What has changed since the last time."""
         pending = self._admission.under_way
-        inside = {d.name: d.in_engine for d in self._admission.scheduler.departments()}
+        inside = {d.name: d.in_engine + d.ending for d in self._admission.scheduler.departments()}
         found: list[Update] = []
         for name in {*pending, *self._shown}:
             running = inside.get(name, 0)

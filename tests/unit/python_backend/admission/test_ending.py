@@ -83,6 +83,21 @@ def test_a_departments_own_bound_counts_it_to_the_end() -> None:
     world.finish()
 
 
+def test_what_is_kept_for_a_department_stays_kept_behind_its_last_step() -> None:
+    """Its slot is free from then on: others must not have it, it may be back at once."""
+    world = World(limits(seats=4, slots=2, reserve_seats=1, reserve_slots=1))
+    for adapter in (1, 2):
+        world.send("many", adapter, length=9)
+        world.send("many", adapter, length=9)
+    world.send("few", 7, length=3)
+    one_left(world, 2)
+    assert world.scheduler.ending == 1
+    assert world.admit() == []  # Not adapter 2, though a slot and three seats are free.
+    back = world.send("few", 7, length=3)
+    assert world.admit() == [back]
+    world.finish()
+
+
 def test_who_waits_is_woken_by_the_last_token_but_one() -> None:
     async def main() -> None:
         admission = Admission(Limits(seats=1, slots=1, reserve_seats=0, reserve_slots=0))

@@ -115,7 +115,8 @@ class World:
             name = department.name
             mine = [r for r in self.running if r.department == name]
             assert department.queued == sum(r.department == name for r in self.waiting)
-            assert department.in_engine == sum(r.seats for r in mine)
+            assert department.in_engine == sum(r.seats for r in mine if not r.ending)
+            assert department.ending == sum(r.seats for r in mine if r.ending)
             assert department.adapters_in_flight == len(
                 {r.adapter for r in mine if r.adapter is not None and not r.ending}
             )
