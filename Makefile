@@ -7,7 +7,9 @@ RUN := .venv/bin/python
 TYPED := $(wildcard ensemble python_backend tools loadtests)
 MODELS := $(wildcard model_repository/*/1/model.py)
 
-.PHONY: help setup demo serve check test fuzz test-families test-gateway test-compat clean
+SCENARIO ?= isolation
+
+.PHONY: help setup demo serve check test load fuzz test-families test-gateway test-compat clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +32,10 @@ check: setup ## lint, format, types
 
 test: check demo ## everything: checks, unit, contract, a real server
 	$(RUN) -m pytest -m "not thorough" $(ARGS)
+
+load: demo ## a load test, one of SCENARIO=isolation|zipf|thrash|churn|cold|breaker|soak|attack
+	@$(RUN) -m tools demo --markers 80
+	@$(RUN) -m loadtests run $(SCENARIO) $(ARGS)
 
 fuzz: setup ## the property tests with new examples each time (`make test` draws the same ones)
 	$(RUN) -m pytest -m hypothesis --hypothesis-profile=fuzz tests/unit $(ARGS)

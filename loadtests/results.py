@@ -1,7 +1,8 @@
 """What a run of a scenario leaves in its folder: types, and how they are read and written.
 
 ``run.json`` says what was run and how it came out, ``requests.jsonl`` holds a line for each
-request, ``samples.jsonl`` one for each second, ``faults.jsonl`` one for each injected fault.
+request, ``samples.jsonl`` one for each second, ``faults.jsonl`` one for each injected fault,
+``changes.jsonl`` one for each thing that an operator did.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal, TextIO, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 RUN, REQUESTS, SAMPLES, FAULTS = "run.json", "requests.jsonl", "samples.jsonl", "faults.jsonl"
+CHANGES = "changes.jsonl"
 #: One worker's part of the requests, until they are merged.
 PART = "requests.{worker}.jsonl"
 
@@ -88,6 +90,18 @@ class Fault(_Frozen):
     down: float | None
 
 
+class Change(_Frozen):
+    """One command of an operator. ``t``: when it was given, seconds since the start of the run."""
+
+    t: float
+    what: Literal["add", "update", "remove"]
+    lora_id: str
+    #: Until the server had acknowledged it.
+    seconds: float
+    #: What the server said instead; None: it was done.
+    error: str | None
+
+
 class Verdict(_Frozen):
     """One line of the budget against what was measured, over so many samples."""
 
@@ -130,7 +144,7 @@ class Run(_Frozen):
     ok: bool
 
 
-Line = TypeVar("Line", Request, Sample, Fault)
+Line = TypeVar("Line", Request, Sample, Fault, Change)
 
 
 def write_run(folder: Path, run: Run) -> None:
@@ -195,6 +209,11 @@ def samples(folder: Path) -> Iterator[Sample]:
 def faults(folder: Path) -> Iterator[Fault]:
     """The faults of a run, by time; none where none were injected."""
     return read_lines(folder / FAULTS, Fault)
+
+
+def changes(folder: Path) -> Iterator[Change]:
+    """What an operator did during a run, by time; none where there was none."""
+    return read_lines(folder / CHANGES, Change)
 
 
 def merge(folder: Path) -> int:

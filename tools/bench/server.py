@@ -62,6 +62,16 @@ class RunningServer:
         self.keys: dict[str, str] = json.loads((demo / "keys.json").read_text())
         self.markers: dict[str, str] = json.loads((demo / "markers.json").read_text())
 
+    @property
+    def pid(self) -> int:
+        """Process id of ``tools serve``, above all that the server is."""
+        return self._process.pid
+
+    @property
+    def state(self) -> Path:
+        """Its state folder, with its log."""
+        return self._state
+
     def cpu_s(self) -> float:
         """Processor time that all its processes have used so far, seconds."""
         return cpu_s(self._process.pid)
@@ -71,7 +81,7 @@ class RunningServer:
         found = []
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                found.append((_name(child), child.memory_info().rss / 2**20))
+                found.append((role(child), child.memory_info().rss / 2**20))
         return sorted(found, key=lambda pair: -pair[1])
 
     def ready_line(self) -> str:
@@ -91,7 +101,8 @@ def cpu_s(pid: int) -> float:
     return used
 
 
-def _name(process: psutil.Process) -> str:
+def role(process: psutil.Process) -> str:
+    """What a process of a server is: ``stub of <model>``, or its program's name."""
     words = process.cmdline()
     models = [Path(word).parts[-3] for word in words if word.endswith("/model.py")]
     return f"stub of {models[0]}" if models else Path(words[0]).name if words else process.name()

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from loadtests import results
-from loadtests.results import Fault, Machine, Request, ResultsProblem, Run, Sample, Verdict
-
-
-def request(t: float = 0.5, **changes: Any) -> Request:
-    fields: dict[str, Any] = {
-        "t": t,
-        "sent": t + 0.25,
-        "user": "grpc_stream",
-        "department": "mark",
-        "kind": "good",
-        "lora_id": "mark_w0001_v1",
-        "served": "mark_w0001_v1@abc",
-        "outcome": "ok",
-        "ttft": 0.125,
-        "gaps": (0.05, 0.5),
-        "total": 1.5,
-        "tokens": 8,
-        "route": "right",
-    }
-    return Request(**{**fields, **changes})
-
+from loadtests.results import Fault, Machine, ResultsProblem, Run, Sample, Verdict
+from tests.unit.loadtests.records import request
 
 RUN = Run(
     scenario="isolation",
