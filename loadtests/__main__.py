@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests import results
+from loadtests.faults.kinds import KINDS
 from loadtests.problem import LoadProblem
 from loadtests.runner import make_house, make_plan, run_scenario
 from loadtests.scenario import Options
@@ -29,7 +30,8 @@ app = typer.Typer(
 
 ScenarioName = Annotated[str, typer.Argument(help=f"One of {', '.join(SCENARIOS)}.")]
 Configuration = Annotated[
-    str, typer.Option(help="protected, or unprotected: what settings can turn off is off.")
+    str,
+    typer.Option(help="protected; unprotected: all off that can be; without-PROTECTION: one off."),
 ]
 Demo = Annotated[Path, typer.Option(help="A folder of `python -m tools demo`.")]
 Seconds = Annotated[float | None, typer.Option(help="How long the load lasts.")]
@@ -68,6 +70,12 @@ def run(
     tokens: Tokens = None,
     seed: Seed = None,
     workers: Workers = 1,
+    faults: Annotated[
+        str,
+        typer.Option(
+            help=f"Inject NAME[@SECONDS][+SECONDS],…; all of them: all. Of {', '.join(KINDS)}."
+        ),
+    ] = "",
     web: Annotated[
         int | None, typer.Option(help="Show locust's page on this port of loopback.")
     ] = None,
@@ -96,6 +104,7 @@ def run(
         demo=demo,
         size=size,
         workers=workers,
+        faults=faults,
         web_port=web,
         server=server,
         budget=budget,

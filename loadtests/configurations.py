@@ -23,9 +23,13 @@ _OFF: dict[str, Mapping[str, Any]] = {
 #: served, as it is where nothing knows departments.
 FAIR_QUEUE = "fair queue between departments"
 
+_ALL_ON = dict.fromkeys((FAIR_QUEUE, *_OFF), True)
+
+#: All on, all off, and all but one: what that one costs.
 CONFIGURATIONS: dict[str, dict[str, bool]] = {
-    PROTECTED: dict.fromkeys((FAIR_QUEUE, *_OFF), True),
-    UNPROTECTED: dict.fromkeys((FAIR_QUEUE, *_OFF), False),
+    PROTECTED: _ALL_ON,
+    UNPROTECTED: dict.fromkeys(_ALL_ON, False),
+    **{f"without-{name.replace(' ', '-')}": {**_ALL_ON, name: False} for name in _ALL_ON},
 }
 
 

@@ -20,6 +20,8 @@ from loadtests.sending import Sender
 
 #: How long locust may take to hear of the last calls of its workers, seconds.
 REPORTS_S = 7.0
+#: A caller waits so long before he comes back to a server that is away, seconds.
+AWAY_S = 0.5
 #: This process's own; locust gives some events none.
 ENVIRONMENT: list[Any] = []
 
@@ -44,7 +46,9 @@ class _PlannedUser(User):  # type: ignore[misc]  # locust has no types here
             return
         call = self._loop[self._next % len(self._loop)]
         self._next += 1
-        self._sender.send(call, self._sender.now)
+        if self._sender.send(call, self._sender.now) in ("transport", "unavailable"):
+            # Nobody is there, and said so at once: as callers do who are told when to come back.
+            gevent.sleep(AWAY_S)
 
 
 class GrpcStreamUser(_PlannedUser):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from loadtests import budget, configurations, machine, results, target
 from loadtests.changes import Changes
 from loadtests.configurations import CONFIGURATIONS, merged
+from loadtests.faults import beside
+from loadtests.faults.schedule import Planned
 from loadtests.house import build_house
 from loadtests.locusts import PLAN, Locust, LocustFailed, locust
 from loadtests.measures import Seen
 from loadtests.plan import ZERO, Load, Plan
 from loadtests.problem import LoadProblem
-from loadtests.results import Run
+from loadtests.results import Fault, Run
 from loadtests.sampler import Sampler
 from loadtests.scenario import Options, Scenario, Size
 from loadtests.scenarios import named
@@ -47,11 +49,16 @@ def run_scenario(name: str, options: Options, out: Path, console: Console | None
     limits = budget.read_budget(options.budget or budget.DEFAULT, name)
     size = sizes(scenario, options)
     protections = _protections(options)
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False)
+
+    faults = beside.planned(options, size.seconds, say)
     _new_folder(out)
-    with _target(scenario, size, options, protections, out, console) as server:
+    with _target(scenario, size, options, protections, out, say, faults) as server:
         load = scenario.build(server.cast, size)
-        started, seen = _load(load, server, options, out, console)
-    verdicts = limits.judge(seen)
+        started, seen, hurt = _load(load, server, options, out, console, faults)
+    verdicts = (*limits.judge(seen), *beside.verdicts(faults, hurt))
     run = Run(
         scenario=name,
         configuration=options.configuration if options.server is None else ATTACHED,
@@ -120,7 +127,8 @@ def _target(
     options: Options,
     protections: Mapping[str, bool],
     out: Path,
-    console: Console,
+    say: Callable[[str], None],
+    faults: Sequence[Planned] = (),
 ) -> Iterator[Target]:
     markers, spares = scenario.markers(size), scenario.spares(size)
     if options.server is not None:
@@ -128,12 +136,17 @@ def _target(
         server.check()
         yield server
         return
-    settings = scenario.settings(size)
-
-    def say(text: str) -> None:
-        console.print(text, highlight=False)
-
-    with target.started(options.demo, markers, spares, settings, protections, out, say) as server:
+    with target.started(
+        options.demo,
+        markers,
+        spares,
+        scenario.settings(size),
+        protections,
+        out,
+        say,
+        flags=beside.SUPERVISED if faults else (),
+        in_room=beside.in_room(faults),
+    ) as server:
         server.check()
         yield server
 
@@ -176,8 +189,13 @@ def _plan(load: Load, server: Target, options: Options) -> Plan:
 
 
 def _load(
-    load: Load, server: Target, options: Options, out: Path, console: Console
-) -> tuple[datetime.datetime, Seen]:
+    load: Load,
+    server: Target,
+    options: Options,
+    out: Path,
+    console: Console,
+    faults: Sequence[Planned] = (),
+) -> tuple[datetime.datetime, Seen, tuple[Fault, ...]]:
     plan = _plan(load, server, options)
     with locust(plan, out, options.web_port) as running:
         zero = running.zero()
@@ -185,24 +203,30 @@ def _load(
         def now() -> float:
             return time.time() - zero
 
+        def say(text: str) -> None:
+            console.print(text, highlight=False)
+
         operator = AdminClient(f"http://{server.http}", server.keys().get("admin", ""))
         with (
             Sampler(out, server.metrics, server.pid, now),
             Changes(out, load.acts, operator, server.spares, now),
+            beside.beside(faults, server, now, say) as injector,
         ):
             _wait(running, load, now, console)
         running.check()
     results.merge(out)
     for name in (ZERO, PLAN):
         (out / name).unlink()
+    requests = tuple(results.requests(out))
+    hurt = beside.told(injector, out, requests, load.seconds)
     seen = Seen(
-        requests=tuple(results.requests(out)),
+        requests=beside.apart(requests, hurt),
         samples=tuple(results.samples(out)),
         seconds=load.seconds,
         calm_s=load.calm_s,
-        changes=tuple(results.changes(out)),
+        changes=beside.changes_apart(tuple(results.changes(out)), hurt),
     )
-    return datetime.datetime.fromtimestamp(zero, datetime.UTC), seen
+    return datetime.datetime.fromtimestamp(zero, datetime.UTC), seen, hurt
 
 
 def _wait(running: Locust, load: Load, now: Any, console: Console) -> None:

@@ -48,6 +48,8 @@ class Options(BaseModel):
     server: str | None = None
     #: Limits; None: those of ``loadtests/budget.toml``.
     budget: Path | None = None
+    #: Faults to inject, ``NAME[@SECONDS][+SECONDS]`` with commas between; ``all`` for every one.
+    faults: str = ""
     #: Longest time for one answer, seconds.
     patience_s: float = Field(default=30.0, gt=0)
 

@@ -77,12 +77,14 @@ class Sender:
         first = number // len(loops) % len(loop)
         return loop[first:] + loop[:first]
 
-    def send(self, call: Call, due: float) -> None:
-        """One call to its end; ``due`` is seconds since the load began."""
+    def send(self, call: Call, due: float) -> str:
+        """One call to its end, and its outcome; ``due`` is seconds since the load began."""
         self.open += 1
         try:
             sent = self.now
-            self._note(call, due, sent, self._doors.send(call))
+            answer = self._doors.send(call)
+            self._note(call, due, sent, answer)
+            return answer.outcome
         finally:
             self.open -= 1
 

@@ -8,13 +8,14 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from loadtests.cast import Cast, Member, read_cast
+from loadtests.faults import room
 from loadtests.house import KEYS, SPARES, build_house
 from loadtests.judge import outcome
 from loadtests.problem import LoadProblem
@@ -103,10 +104,16 @@ def started(
     protections: Mapping[str, bool],
     logs: Path,
     say: Callable[[str], None],
+    *,
+    flags: Sequence[str] = (),
+    in_room: bool = False,
 ) -> Iterator[Target]:
     """A server of its own; nothing of it is left afterwards but its log in ``logs``.
 
-    ``say`` hears when it starts and when it is ready.
+    Args:
+        say: hears when it starts and when it is ready.
+        flags: more of ``tools serve``.
+        in_room: whether it has small file systems of its own (``faults.room``).
 
     Raises:
         LoadProblem: the demo does not do.
@@ -117,9 +124,13 @@ def started(
         house = folder / "house"
         house.mkdir()
         cast = build_house(house, demo.resolve(), markers, spares, settings, protections)
+
+        def around(command: list[str]) -> list[str]:
+            return room.inside(command, folder / "state" / "audit") if in_room else command
+
         try:
             say("starting a server …")
-            with running(house, folder) as server:
+            with running(house, folder, flags=flags, around=around) as server:
                 say(f"ready after {server.start_s:.0f} s")
                 addresses = (server.http, server.grpc, server.metrics)
                 yield Target(*addresses, house, cast, server.pid, server.state)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
@@ -26,7 +25,7 @@ class Injector:
     """As a context: while it lasts, faults are injected; at its end every one is undone.
 
     Args:
-        began_s: the start of the load by ``time.monotonic``.
+        now: seconds since the start of the load.
         say: gets a line for each fault.
     """
 
@@ -34,11 +33,11 @@ class Injector:
         self,
         house: House,
         faults: Sequence[Planned],
-        began_s: float,
+        now: Callable[[], float],
         say: Callable[[str], None],
         kinds: Mapping[str, Kind] = KINDS,
     ) -> None:
-        self._house, self._faults, self._began_s = house, faults, began_s
+        self._house, self._faults, self._now = house, faults, now
         self._say, self._kinds = say, kinds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="faults")
@@ -61,7 +60,7 @@ class Injector:
 
     def _run(self) -> None:
         for fault in self._faults:
-            if self._over.wait(max(0.0, self._began_s + fault.at_s - time.monotonic())):
+            if self._over.wait(max(0.0, fault.at_s - self._now())):
                 return
             try:
                 self._inject(fault)
@@ -72,7 +71,7 @@ class Injector:
 
     def _inject(self, fault: Planned) -> None:
         with self._kinds[fault.kind](self._house) as target:
-            at_s = time.monotonic() - self._began_s
+            at_s = self._now()
             self.injected.append(Injected(fault.kind, target, at_s))
             self._say(f"{at_s:.1f} s: {fault.kind}, {target}")
             self._over.wait(fault.hold_s)

@@ -99,10 +99,6 @@ EVERY_DOOR = ("lora_stream", "lora_infer", "lora_generate")
         # Nor a dead door's callers; and Triton delivers no more answers of the engine to anybody
         # once it has one for a dead door.
         (["lora_stream", "lora_infer"], EVERY_DOOR),
-        pytest.param(["tritonserver"], EVERY_DOOR, marks=pytest.mark.thorough),
-        # Nobody of these callers waits for them; but a part is gone, and all of it starts anew.
-        pytest.param(["adapter_fusion"], (), marks=pytest.mark.thorough),
-        pytest.param(["lora_admin"], (), marks=pytest.mark.thorough),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",
 )
@@ -111,6 +107,18 @@ def test_kill(house: Supervised, parts: list[str], gone: tuple[str, ...], capsys
     if len(gone) == len(EVERY_DOOR):
         ends["lora_generate"] = (GONE, OURS)
     kill(house, parts, ends, capsys)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", ["tritonserver", "adapter_fusion", "lora_admin"])
+def test_kill_what_no_caller_waits_for(demo: Any, tmp_path: Path, part: str, capsys: Any) -> None:
+    """A part is gone, and all of it starts anew. Only tritonserver's own end tells its callers."""
+    house = Supervised(demo, tmp_path / "state", "--restart")
+    how = (GONE,) if part == "tritonserver" else (OURS,)
+    try:
+        kill(house, [part], dict.fromkeys(EVERY_DOOR, how), capsys)
+    finally:
+        house.end()
 
 
 def test_a_stop_under_load_is_in_time_and_leaves_nothing(house: Supervised) -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +119,20 @@ def free_ports() -> tuple[int, int, int]:
 
 
 @contextlib.contextmanager
-def running(demo: Path, folder: Path, config: str = "serving.yaml") -> Iterator[RunningServer]:
+def running(
+    demo: Path,
+    folder: Path,
+    config: str = "serving.yaml",
+    *,
+    flags: Sequence[str] = (),
+    around: Callable[[list[str]], list[str]] = lambda command: command,
+) -> Iterator[RunningServer]:
     """A server on free ports with the configuration of ``demo`` and its state in ``folder``.
 
     Args:
         config: the file of settings in ``demo``.
+        flags: more of ``tools serve``.
+        around: makes the command that starts it of its own, in a namespace perhaps.
 
     Raises:
         RuntimeError: it does not become ready; the text holds what it said.
@@ -131,7 +140,8 @@ def running(demo: Path, folder: Path, config: str = "serving.yaml") -> Iterator[
     ports = free_ports()
     command = [sys.executable, "-m", "tools", "serve", "--config", str(demo / config)]
     command += ["--state-dir", str(folder / "state"), "--http-port", str(ports[0])]
-    command += ["--grpc-port", str(ports[1]), "--metrics-port", str(ports[2])]
+    command += ["--grpc-port", str(ports[1]), "--metrics-port", str(ports[2]), *flags]
+    command = around(command)
     began = time.monotonic()
     with (folder / "serve.log").open("w+") as said:
         process = subprocess.Popen(  # noqa: S603

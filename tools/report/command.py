@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from loadtests.problem import LoadProblem
+from loadtests.scenario import Options
 from tools.report.build import build
 from tools.report.figures import Report
 from tools.report.page import render
 from tools.report.reading import ReportProblem
+from tools.report.running import both, sizes
 from tools.report.sizing import Wish
 from tools.simulate.engine import StepCost
 
@@ -19,8 +22,22 @@ _ABOVE_0 = 1e-6
 
 
 def report(
-    before: Annotated[Path, typer.Argument(help="Results folder of the run before.")],
-    after: Annotated[Path, typer.Argument(help="Results folder of the run after.")],
+    before: Annotated[Path | None, typer.Argument(help="Results folder of the run before.")] = None,
+    after: Annotated[Path | None, typer.Argument(help="Results folder of the run after.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Run this scenario of loadtests, unprotected and protected, instead."),
+    ] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="With --run: also without each protection alone.")
+    ] = False,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(help="With --run: seconds=60, rate=2, users=…, adapters=…, … Repeatable."),
+    ] = None,
+    demo: Annotated[Path, typer.Option(help="With --run: a folder of `tools demo`.")] = Path(
+        ".demo"
+    ),
     out: Annotated[Path, typer.Option(help="report.html and report.json go there.")] = Path(
         ".demo/report"
     ),
@@ -65,8 +82,13 @@ def report(
     )
     wish = Wish(goal, rate, price_per_hour, seats, slots, prompt_tokens, cost)
     try:
+        if run is not None:
+            before, after, more = both(run, Options(demo=demo, size=sizes(size or ())), out, each)
+            without = [*(without or ()), *more]
+        if before is None or after is None:
+            raise ReportProblem("name two results folders, or --run SCENARIO")
         written = write(build(before, after, without or (), wish), out)
-    except ReportProblem as problem:
+    except (ReportProblem, LoadProblem) as problem:
         typer.echo(f"error: {problem}", err=True)
         raise typer.Exit(2) from None
     typer.echo("\n".join(str(path) for path in written))

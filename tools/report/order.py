@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from loadtests.configurations import FAIR_QUEUE
 from python_backend.admission.scheduler import Scheduler
 from python_backend.admission_settings import AdmissionSettings
 
 #: Protections that decide who enters the engine when.
-FAIR_QUEUE = "fair queue between departments"
 RESERVE = "seats and slots in reserve"
 SMALL_STEPS = "small steps beside small callers"
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -181,6 +181,10 @@ def test_a_room_is_filled_and_nothing_else(house: House, name: str) -> None:
     assert list(audit.iterdir()) == []
 
 
+def since(began_s: float) -> Callable[[], float]:
+    return lambda: time.monotonic() - began_s
+
+
 def faults(*kinds: str, hold_s: float = 60.0) -> list[Planned]:
     return [Planned(kind, 0.01, hold_s) for kind in kinds]
 
@@ -189,7 +193,7 @@ def test_the_end_of_the_load_undoes_a_fault_at_once(house: House, tmp_path: Path
     said: list[str] = []
     root = tmp_path / "adapters"
     began = time.monotonic()
-    with Injector(house, faults("root_gone"), began, said.append) as injector:
+    with Injector(house, faults("root_gone"), since(began), said.append) as injector:
         until = began + 10
         while root.exists() and time.monotonic() < until:
             time.sleep(0.005)
@@ -203,7 +207,7 @@ def test_the_end_of_the_load_undoes_a_fault_at_once(house: House, tmp_path: Path
 def test_what_cannot_be_injected_is_said_and_the_next_one_comes(house: House) -> None:
     said: list[str] = []
     planned = faults("kill_engine", "policy_broken", hold_s=0.0)
-    with Injector(house, planned, time.monotonic(), said.append) as injector:
+    with Injector(house, planned, since(time.monotonic()), said.append) as injector:
         until = time.monotonic() + 10
         while not injector.injected and time.monotonic() < until:
             time.sleep(0.005)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from loadtests import results
+from tests.unit.loadtests import records
 from tools.report.order import FAIR_QUEUE
 
 GIB = 2**30
@@ -15,22 +16,8 @@ PROTECTIONS = {"access": True, FAIR_QUEUE: True, "breakers": True}
 
 def request(t: float, **changed: Any) -> results.Request:
     """A good request of fin that is answered after 1 s, its first token after 0.25 s."""
-    fields: dict[str, Any] = {
-        "t": t,
-        "sent": t,
-        "user": "grpc_stream",
-        "department": "fin",
-        "kind": "good",
-        "lora_id": "fin_risk_v1",
-        "served": "fin_risk_v1@0123456789ab",
-        "outcome": "ok",
-        "ttft": 0.25,
-        "gaps": (0.02, 0.05),
-        "total": 1.0,
-        "tokens": 8,
-        "route": "right",
-    }
-    return results.Request.model_validate({**fields, **changed})
+    fields = {"department": "fin", "lora_id": "fin_risk_v1", "sent": t, "ttft": 0.25, "total": 1.0}
+    return records.request(t, **{**fields, **changed})
 
 
 def refused(t: float, outcome: str, **changed: Any) -> results.Request:
@@ -42,14 +29,8 @@ def refused(t: float, outcome: str, **changed: Any) -> results.Request:
 def looks(*rows: tuple[float, float, dict[str, float] | None]) -> list[results.Sample]:
     """Samples of (t, GiB of the engine, metrics), with half a GiB beside the engine's."""
     return [
-        results.Sample(
-            t=t,
-            rss={"EngineCore": int(gib * GIB), "tritonserver": GIB // 2},
-            fds={"EngineCore": 10},
-            threads={"EngineCore": 10},
-            shm=0,
-            series=5,
-            metrics=metrics,
+        records.sample(
+            t=t, rss={"EngineCore": int(gib * GIB), "tritonserver": GIB // 2}, metrics=metrics
         )
         for t, gib, metrics in rows
     ]
