@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import json
 import queue
 import time
@@ -27,6 +28,12 @@ from loadtests.plan import GRACE_S, Call, Plan
 
 _STREAM, _UNARY = "lora_stream", "lora_infer"
 _CONNECTIONS = 1024
+#: A server that has come back is found within a second.
+_CHANNEL = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.min_reconnect_backoff_ms", 250),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
 
 
 @dataclasses.dataclass
@@ -78,10 +85,12 @@ class Doors:
 
     def close(self) -> None:
         """Ends all connections."""
-        for stream in self._idle:
-            stream.close()
+        while self._idle:
+            self._idle.pop().close()
         self._http.close()
         self._unary.close()
+        # A channel that is only let go of while Python ends waits for gevent, which has ended.
+        gc.collect()
 
     def send(self, call: Call) -> Answer:
         """One call to its end. Never raises for what the server or the network does."""
@@ -104,17 +113,10 @@ class Doors:
 
     def _by_grpc(self, call: Call, answer: Answer) -> None:
         stream = self._idle.pop() if self._idle else _Stream(self._plan.grpc)
-        whole = False
         try:
-            whole = stream.ask(
-                self._inputs(call, triton_grpc), self._parameters(call), call, answer
-            )
+            stream.ask(self._inputs(call, triton_grpc), self._parameters(call), call, answer)
         finally:
-            # A stream whose call was left, or that broke, carries no other.
-            if whole:
-                self._idle.append(stream)
-            else:
-                stream.close()
+            self._idle.append(stream)
 
     def _by_http(self, call: Call, answer: Answer) -> None:
         body: dict[str, Any] = {**self._parameters(call), **self._texts(call), "stream": True}
@@ -168,40 +170,65 @@ class Doors:
 
 
 class _Stream:
-    """A gRPC stream that carries one call at a time."""
+    """A client with a gRPC stream that carries one call at a time.
+
+    The client stays when its stream has ended: gRPC counts channels under gevent, and tritonclient
+    closes them twice, so that the count of one that is let go of is wrong for all others.
+    """
 
     def __init__(self, address: str) -> None:
-        self._answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
-        self._client = triton_grpc.InferenceServerClient(address)
-        self._client.start_stream(lambda result, error: self._answers.put((result, error)))
+        self._client = triton_grpc.InferenceServerClient(address, channel_args=_CHANNEL)
+        self._answers: queue.Queue[tuple[Any, Any]] | None = None
 
     def ask(
         self, inputs: list[Any], parameters: dict[str, Any], call: Call, answer: Answer
-    ) -> bool:
-        """Whether the answer came to its end, so that the stream can carry the next."""
-        self._client.async_stream_infer(
-            _STREAM, inputs, parameters=parameters, enable_empty_final_response=True
-        )
-        while True:
-            result, error = self._answers.get()
-            if error is not None:
-                answer.failed(_words(error))
-                # Errors of the request end it alone; the stream's own have a status.
-                return error.status() is None
-            response = result.get_response()
-            if response.outputs:
-                answer.piece(*_contents(result))
-            if response.parameters["triton_final_response"].bool_param:
-                return True
-            if call.kind == "cancel" and len(answer.pieces_at) >= call.leave_after:
-                answer.outcome = "cancelled"
-                return False
+    ) -> None:
+        """One call to its end, or until its caller leaves."""
+        answers, whole = self._answers or self._start(), False
+        try:
+            self._client.async_stream_infer(
+                _STREAM, inputs, parameters=parameters, enable_empty_final_response=True
+            )
+            whole = _take(answers, call, answer)
+        finally:
+            # A stream whose call was left, or that broke, carries no other.
+            if not whole:
+                self.stop()
 
-    def close(self) -> None:
+    def _start(self) -> queue.Queue[tuple[Any, Any]]:
+        answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        self._client.start_stream(lambda result, error: answers.put((result, error)))
+        self._answers = answers
+        return answers
+
+    def stop(self) -> None:
         """Ends the stream and what is under way on it."""
+        self._answers = None
         with contextlib.suppress(InferenceServerException):
             self._client.stop_stream(cancel_requests=True)
+
+    def close(self) -> None:
+        """Ends the connection too."""
+        self.stop()
         self._client.close()
+
+
+def _take(answers: queue.Queue[tuple[Any, Any]], call: Call, answer: Answer) -> bool:
+    """Takes what comes for a call; whether the stream can carry the next."""
+    while True:
+        result, error = answers.get()
+        if error is not None:
+            answer.failed(_words(error))
+            # Errors of the request end it alone; the stream's own have a status.
+            return error.status() is None
+        response = result.get_response()
+        if response.outputs:
+            answer.piece(*_contents(result))
+        if response.parameters["triton_final_response"].bool_param:
+            return True
+        if call.kind == "cancel" and len(answer.pieces_at) >= call.leave_after:
+            answer.outcome = "cancelled"
+            return False
 
 
 def _contents(result: Any) -> tuple[str, str | None, int]:
