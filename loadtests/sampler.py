@@ -49,13 +49,20 @@ KEPT = frozenset(
     )
 )
 
+#: Labels that Triton adds to every series.
+TRITONS = frozenset({"model", "version"})
+
 
 def kept(page: Page) -> dict[str, float]:
     """The chosen metrics by name, labels folded into it."""
     found = {}
     for sample in page.samples:
         if sample.name in KEPT:
-            labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+            labels = ",".join(
+                f'{key}="{value}"'
+                for key, value in sorted(sample.labels.items())
+                if key not in TRITONS
+            )
             found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
     return found
 
