@@ -5,8 +5,9 @@ names, a policy with a key for each department, and the settings of scenario and
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,16 @@ from loadtests.cast import Cast, Member, spares_of
 from loadtests.configurations import FAIR_QUEUE, merged
 from loadtests.problem import LoadProblem
 from tools.bench.server import engine_settings
-from tools.demo.files import write_json
+from tools.demo.files import write_file, write_json
 from tools.demo.folder import is_demo
 from tools.demo.settings import key_hash, new_keys
+from tools.signing.command import sign_secretly
 
 KEYS, MARKERS, SPARES = "keys.json", "markers.json", "spares"
+SIGNING_KEYS = "signing-keys.yaml"
+#: Finance's adapters are served only signed.
+SIGNED = "fin_*"
+_KEY_ID = "load-test"
 _OPERATOR = "admin"
 _EVERYONE = "everyone"
 
@@ -65,6 +71,7 @@ def build_house(
         folder / MARKERS,
         {str(one.lora_id): one.word for part in members.values() for one in part},
     )
+    _sign(folder, [one.lora_id for one in members.get("fin", ()) if one.lora_id])
     policy = _policy(keys, shared=not protections[FAIR_QUEUE])
     (folder / "policy.yaml").write_text(yaml.safe_dump(policy, sort_keys=False), "utf-8")
     serving = merged(
@@ -72,6 +79,7 @@ def build_house(
             "engine": engine_settings(demo),
             "adapters": {"root": "adapters", "add_from": [SPARES]},
             "policy": "policy.yaml",
+            "signing": {"keys_file": SIGNING_KEYS, "require": [SIGNED]},
             # As the demo's: beside a model on the same CPU reading takes longer than on a server.
             "breakers": {"load_latency": {"warning": 0.5, "open": 2.0, "close": 0.3}},
         },
@@ -79,6 +87,14 @@ def build_house(
     )
     (folder / "serving.yaml").write_text(yaml.safe_dump(serving, sort_keys=False), "utf-8")
     return Cast(members, spares_of({marker: words[marker] for marker in left}))
+
+
+def _sign(folder: Path, lora_ids: Sequence[str]) -> None:
+    key = {"id": _KEY_ID, "secret": secrets.token_hex(32), "adapters": [SIGNED]}
+    keys = folder / SIGNING_KEYS
+    write_file(keys, yaml.safe_dump({"version": 1, "keys": [key]}), mode=0o600)
+    for lora_id in lora_ids:
+        sign_secretly(folder / "adapters" / lora_id, lora_id, keys, _KEY_ID)
 
 
 def _markers(demo: Path, wanted: int) -> dict[str, str]:

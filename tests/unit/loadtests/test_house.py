@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from loadtests.configurations import CONFIGURATIONS, PROTECTED, UNPROTECTED
 from loadtests.house import build_house
 from loadtests.problem import LoadProblem
 from loadtests.target import attached
+from python_backend.adapters import signing, signing_keys
 from python_backend.settings import load
 from tools.demo.folder import PARTS
 from tools.demo.settings import SERVING, key_hash
@@ -63,6 +65,19 @@ def test_departments_have_markers_under_their_own_names(tmp_path: Path, demo: Pa
     fin = policy.by_key_digest(bytes.fromhex(key_hash(keys["fin"])))
     assert fin is not None and policy.may_use(fin[1], "fin_w0001_v1")
     assert not policy.may_use(fin[1], "svc_w0001_v1")
+
+
+def test_finances_adapters_are_signed(tmp_path: Path, demo: Path) -> None:
+    build(tmp_path, demo)
+    house = tmp_path / "house"
+    signed = [path.parent.name for path in house.glob("adapters/*/adapter.sig.json")]
+    assert signed == ["fin_w0001_v1"]
+    settings = load(house / "serving.yaml").signing
+    assert (settings.keys_file, settings.require) == (house / "signing-keys.yaml", ("fin_*",))
+    keys = signing_keys.load(house / "signing-keys.yaml")
+    signature = signing.read((house / "adapters" / signed[0] / "adapter.sig.json").read_bytes())
+    # Raises if the server would not take it.
+    signing.verify(signature, keys.find, signed[0], time.time())
 
 
 def test_its_settings_are_settings(tmp_path: Path, demo: Path) -> None:
