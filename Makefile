@@ -33,7 +33,7 @@ check: setup ## lint, format, types
 test: check demo ## everything: checks, unit, contract, a real server
 	$(RUN) -m pytest -m "not thorough" $(ARGS)
 
-load: demo ## a load test, one of SCENARIO=isolation|zipf|thrash|churn|cold|breaker|soak|attack
+load: demo ## a load test: make load SCENARIO=isolation (`python -m loadtests list` names them)
 	@$(RUN) -m tools demo --markers 80
 	@$(RUN) -m loadtests run $(SCENARIO) $(ARGS)
 

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from loadtests.problem import LoadProblem
 from loadtests.scenario import Scenario
-from loadtests.scenarios import attack, breaker, churn, cold, isolation, soak, thrash, zipf
+from loadtests.scenarios import (
+    attack,
+    breaker,
+    churn,
+    cold,
+    fairness,
+    isolation,
+    slora,
+    soak,
+    thrash,
+    zipf,
+)
 
 SCENARIOS: dict[str, Scenario] = {
     "isolation": isolation.SCENARIO,
+    "fairness": fairness.SCENARIO,
     "zipf": zipf.SCENARIO,
+    "slora": slora.SCENARIO,
     "thrash": thrash.SCENARIO,
     "churn": churn.SCENARIO,
     "cold": cold.SCENARIO,

@@ -48,7 +48,7 @@ def lives(
 def build(cast: Cast, size: Size) -> Load:
     """See ``Scenario``."""
     prompt, residents = prompts(size.seed), cast.everyone(size.adapters)
-    acts, spans = lives(size.seconds, cast.spares, "fin")
+    acts, spans = lives(size.seconds, cast.spares, "svc")
     calls: list[Call] = []
     for number, at in enumerate(gamma(size.rate, size.seconds, seed=size.seed)):
         new = [member for start, end, member in spans if start <= at < end]

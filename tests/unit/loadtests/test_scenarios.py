@@ -71,6 +71,16 @@ def test_zipf_takes_all_departments() -> None:
     assert len({call.lora_id for call in found.arrivals}) == 30
 
 
+def test_fairness_is_on_and_off_beside_four_times_as_much() -> None:
+    found = load("fairness", seconds=240.0, rate=10.0)
+    by_minute = Counter((call.department, int(call.at // 60)) for call in found.arrivals)
+    assert by_minute == {
+        ("fin", 0): 120, ("fin", 2): 120,
+        ("svc", 0): 480, ("svc", 1): 480, ("svc", 2): 480, ("svc", 3): 480,
+    }  # fmt: skip
+    assert {call.tokens for call in found.arrivals} == {24}
+
+
 def test_thrash_has_half_as_many_slots_as_adapters() -> None:
     found, scenario = load("thrash"), SCENARIOS["thrash"]
     assert scenario.settings(scenario.size) == {"engine": {"max_loras": 8}}
@@ -142,7 +152,7 @@ def test_a_soak_holds_everything() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(LoadProblem, match="'zpif': no such scenario; there are isolation, zipf"):
+    with pytest.raises(LoadProblem, match="'zpif': no such scenario; there are isolation, "):
         named("zpif")
     with pytest.raises(LoadProblem, match=r"--seconds: Input should be greater"):
         sizes(SCENARIOS["zipf"], Options(size={"seconds": 1}))
