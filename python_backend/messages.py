@@ -35,7 +35,7 @@ RETURN_SWITCHES: dict[str, str] = {
     "return_num_output_tokens": "num_output_tokens",
 }
 
-#: Inputs of every public generation model, all optional (design §3).
+#: Inputs of every public generation model, all optional.
 GENERATION_INPUTS: tuple[TensorSpec, ...] = (
     TensorSpec("text_input", "STRING"),
     TensorSpec("messages", "STRING"),

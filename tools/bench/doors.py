@@ -21,7 +21,7 @@ from tools import layout
 from tools.bench.scenario import Case, Options, Result
 from tools.bench.server import RunningServer, running, text
 
-#: What the issue asks of gate and ensemble together at one client, milliseconds.
+#: What gate and ensemble together may add at one client, milliseconds.
 ADDED_BOUND_MS = 1.0
 _ROUNDS = 200
 _PROMPT = "The capital of France is"

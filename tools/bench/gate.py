@@ -26,7 +26,7 @@ from python_backend.messages import RawRequest
 from python_backend.settings import Settings
 from tools.bench.scenario import Options, Result, measure
 
-#: What issue C promises, and how far the large house may lie above the small one.
+#: What is promised, and how far the large house may lie above the small one.
 P50_BOUND_US, GROWTH_BOUND = 150.0, 1.25
 _BOOT_ID, _KEY = "b" * 32, bytes(range(32))
 _DEPARTMENTS = 10
