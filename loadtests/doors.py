@@ -46,16 +46,17 @@ class Answer:
     text: str = ""
     served: str | None = None
     tokens: int = 0
+    uid: str | None = None
     #: An outcome of ``results.Request``, and what was said of it.
     outcome: str = "ok"
     message: str = ""
 
-    def piece(self, text: str, served: str | None, tokens: int) -> None:
+    def piece(self, text: str, served: str | None, tokens: int, uid: str | None = None) -> None:
         """Notes a piece that has come now."""
         if text or tokens:
             self.pieces_at.append(time.perf_counter())
         self.text += text
-        self.served = served or self.served
+        self.served, self.uid = served or self.served, uid or self.uid
         self.tokens += tokens
 
     def failed(self, message: str) -> None:
@@ -133,7 +134,8 @@ class Doors:
                 # Triton writes a tensor of one element as the element alone.
                 tokens = event.get("num_output_tokens", 0)
                 tokens = sum(tokens) if isinstance(tokens, list) else int(tokens)
-                answer.piece(str(event.get("text_output", "")), event.get("lora_served"), tokens)
+                names = (event.get("lora_served"), event.get("request_uid"))
+                answer.piece(str(event.get("text_output", "")), names[0], tokens, names[1])
                 if call.kind == "cancel" and len(answer.pieces_at) >= call.leave_after:
                     answer.outcome = "cancelled"
                     return
@@ -231,16 +233,19 @@ def _take(answers: queue.Queue[tuple[Any, Any]], call: Call, answer: Answer) -> 
             return False
 
 
-def _contents(result: Any) -> tuple[str, str | None, int]:
-    """Text, ``lora_served`` and number of tokens of a response."""
+def _contents(result: Any) -> tuple[str, str | None, int, str | None]:
+    """Text, ``lora_served``, number of tokens and ``request_uid`` of a response."""
 
     def of(name: str) -> list[Any]:
         values = result.as_numpy(name)
         return [] if values is None else list(values.reshape(-1))
 
-    served = [value.decode() for value in of("lora_served")]
+    served, uid = (
+        next((value.decode() for value in of(name)), None)
+        for name in ("lora_served", "request_uid")
+    )
     text = "".join(value.decode("utf-8", "replace") for value in of("text_output"))
-    return text, served[0] if served else None, int(sum(of("num_output_tokens")))
+    return text, served, int(sum(of("num_output_tokens"))), uid
 
 
 def _words(error: Exception) -> str:

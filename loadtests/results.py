@@ -59,6 +59,8 @@ class Request(_Frozen):
     #: Pieces of text that came, one a token on a stream.
     tokens: int
     route: Route
+    #: ``request_uid`` of the answer, by which the audit knows it.
+    uid: str | None = None
 
 
 class Sample(_Frozen):

@@ -17,13 +17,14 @@ from loadtests import budget, configurations, machine, results, target
 from loadtests.changes import Changes
 from loadtests.configurations import CONFIGURATIONS, merged
 from loadtests.faults import beside
+from loadtests.faults.kept import kept
 from loadtests.faults.schedule import Planned
 from loadtests.house import build_house
 from loadtests.locusts import PLAN, Locust, LocustFailed, locust
 from loadtests.measures import Seen
 from loadtests.plan import ZERO, Load, Plan
 from loadtests.problem import LoadProblem
-from loadtests.results import Fault, Run
+from loadtests.results import Run, Verdict
 from loadtests.sampler import Sampler
 from loadtests.scenario import Options, Scenario, Size
 from loadtests.scenarios import named
@@ -57,8 +58,8 @@ def run_scenario(name: str, options: Options, out: Path, console: Console | None
     _new_folder(out)
     with _target(scenario, size, options, protections, out, say, faults) as server:
         load = scenario.build(server.cast, size)
-        started, seen, hurt = _load(load, server, options, out, console, faults)
-    verdicts = (*limits.judge(seen), *beside.verdicts(faults, hurt))
+        started, seen, came_back = _load(load, server, options, out, console, faults)
+    verdicts = (*limits.judge(seen), *came_back)
     run = Run(
         scenario=name,
         configuration=options.configuration if options.server is None else ATTACHED,
@@ -195,7 +196,7 @@ def _load(
     out: Path,
     console: Console,
     faults: Sequence[Planned] = (),
-) -> tuple[datetime.datetime, Seen, tuple[Fault, ...]]:
+) -> tuple[datetime.datetime, Seen, tuple[Verdict, ...]]:
     plan = _plan(load, server, options)
     with locust(plan, out, options.web_port) as running:
         zero = running.zero()
@@ -226,7 +227,10 @@ def _load(
         calm_s=load.calm_s,
         changes=beside.changes_apart(tuple(results.changes(out)), hurt),
     )
-    return datetime.datetime.fromtimestamp(zero, datetime.UTC), seen, hurt
+    came_back = beside.verdicts(faults, hurt)
+    if faults:
+        came_back += kept(beside.house_of(server), requests)
+    return datetime.datetime.fromtimestamp(zero, datetime.UTC), seen, came_back
 
 
 def _wait(running: Locust, load: Load, now: Any, console: Console) -> None:

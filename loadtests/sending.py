@@ -143,4 +143,5 @@ def recorded(call: Call, due: float, sent: float, answer: Answer, words: frozens
         total=round(answer.ended - answer.began, 6),
         tokens=answer.tokens,
         route=route(call, answer.text, answer.served, words),
+        uid=answer.uid,
     )

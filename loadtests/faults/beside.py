@@ -52,6 +52,12 @@ def in_room(faults: Iterable[Planned]) -> bool:
     return any(fault.kind in NEED_ROOM for fault in faults)
 
 
+def house_of(server: Target) -> House:
+    """Where a server of our own has what faults spoil."""
+    assert server.state is not None
+    return House(server.folder / "serving.yaml", server.state)
+
+
 @contextlib.contextmanager
 def beside(
     faults: Sequence[Planned],
@@ -67,8 +73,7 @@ def beside(
     if not faults or server.state is None:
         yield None
         return
-    house = House(server.folder / "serving.yaml", server.state)
-    with Injector(house, faults, now, say) as injector:
+    with Injector(house_of(server), faults, now, say) as injector:
         yield injector
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from loadtests import results
 from loadtests.faults import beside, room
 from loadtests.faults.house import House
 from loadtests.faults.injector import Injected, Injector
+from loadtests.faults.kept import kept
 from loadtests.faults.kinds import KINDS, NEED_ROOM
 from loadtests.faults.schedule import Planned
 from loadtests.problem import LoadProblem
@@ -86,3 +90,39 @@ def test_recovery_is_of_the_budget() -> None:
     assert judged(fault(1, None, 9)) == [(name, 1, True), ("recovery", None, False)]
     assert judged(fault(1, 3, 2), count=2)[0] == (name, 1, False)
     assert judged(count=2) == [(name, 0, False)]
+
+
+def lines(folder: Path, *records: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "lora_gate-1.jsonl").write_text(text + '{"event":"decision","uid":"torn')
+
+
+def house(folder: Path, *, audit: bool = True) -> House:
+    config = folder / "serving.yaml"
+    settings = {"adapters": {"root": "a"}, "policy": "p", "audit": {"enabled": audit}}
+    config.write_text(yaml.safe_dump(settings))
+    (folder / "state" / "run").mkdir(parents=True)
+    # The file systems of this very process.
+    (folder / "state" / "run" / "server.pid").write_text(str(os.getpid()))
+    return House(config, folder / "state")
+
+
+def test_every_answer_is_in_the_audit_or_is_missed(tmp_path: Path) -> None:
+    decided = [{"event": "decision", "uid": uid} for uid in ("a", "b", "refused")]
+    where = house(tmp_path)
+    lines(tmp_path / "state" / "audit", *decided, {"event": "completion", "uid": "a"})
+    got = [request(0, uid="a"), request(1, uid="b"), refused(2, "unavailable", uid="c")]
+    known, ended = kept(where, got)
+    assert (known.measured, known.samples, known.ok) == (0, 2, True)
+    assert (ended.measured, ended.samples, ended.ok) == (1, 2, True)
+    known, _ = kept(where, [*got, request(3, uid="lost")])
+    assert (known.measured, known.samples, known.ok) == (1, 3, False)
+
+
+def test_without_an_audit_nothing_is_said(tmp_path: Path) -> None:
+    assert kept(house(tmp_path, audit=False), [request(0, uid="a")]) == ()
+
+
+def test_an_audit_that_is_gone_has_lost_everything(tmp_path: Path) -> None:
+    assert kept(house(tmp_path), [request(0, uid="a")])[0].measured == 1
