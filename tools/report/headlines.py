@@ -74,7 +74,7 @@ _ROWS: tuple[_Row, ...] = (
     (
         "Availability",
         "%",
-        "Good requests that were answered, of all that were sent.",
+        "Good requests that were answered, of all that were sent; injected faults are included.",
         ("99.2 %", "99.9 %"),
         lambda side: Number(
             value=side.departments[0].answered.value, n=side.departments[0].answered.n
@@ -98,9 +98,9 @@ def headlines(sides: Sequence[Side], plan: Plan) -> tuple[Headline, ...]:
     ]
     instances = [Number(value=one.instances, n=one.n) for one in plan.sides]
     text = (
-        f"Servers that keep the worst department's P99 to the first token below {plan.goal_s:g} s"
+        f"Servers that keep the worst department's P99 to the first token below {plan.goal_s:g} s "
+        f"at {plan.rate:.3g} requests a second: simulated."
     )
-    text += f" at {plan.rate:g} requests a second: simulated."
     found.append(_headline("Instances", "instances", text, ("12", "8"), instances))
     if plan.price_per_hour is not None:
         costs = [Number(value=one.cost_per_month, n=one.n) for one in plan.sides]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import jinja2
@@ -46,6 +47,11 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 120 else f"{value / 60:.1f} min"
 
 
+def moment(text: str) -> str:
+    """A point in time, to the minute."""
+    return f"{datetime.datetime.fromisoformat(text):%Y-%m-%d %H:%M} UTC"
+
+
 def share(value: Share) -> str:
     """A share with what it is of, and its interval."""
     if value.value is None or value.low is None or value.high is None:
@@ -70,6 +76,7 @@ def render(report: Report) -> str:
         "plain": plain,
         "share": share,
         "seconds": seconds,
+        "moment": moment,
     }
     plots = {
         name: Markup(  # noqa: S704 - plotly escapes its JSON, and names in it are escaped
