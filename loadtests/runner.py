@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from loadtests.measures import Seen
 from loadtests.plan import ZERO, Load, Plan
 from loadtests.problem import LoadProblem
 from loadtests.results import Run, Verdict
-from loadtests.sampler import Sampler
+from loadtests.sampler import Sampler, sample
 from loadtests.scenario import Options, Scenario, Size
 from loadtests.scenarios import named
 from loadtests.target import Target
@@ -148,8 +149,9 @@ def _target(
         flags=beside.SUPERVISED if faults else (),
         in_room=beside.in_room(faults),
     ) as server:
+        untouched = sample(time.time(), server.metrics, server.pid)
         server.check()
-        yield server
+        yield dataclasses.replace(server, untouched=untouched)
 
 
 def make_plan(name: str, options: Options, folder: Path) -> None:
@@ -207,9 +209,12 @@ def _load(
         def say(text: str) -> None:
             console.print(text, highlight=False)
 
+        before = server.untouched
+        if before is not None:
+            before = before.model_copy(update={"t": round(before.t - zero, 3)})
         operator = AdminClient(f"http://{server.http}", server.keys().get("admin", ""))
         with (
-            Sampler(out, server.metrics, server.pid, now),
+            Sampler(out, server.metrics, server.pid, now, before),
             Changes(out, load.acts, operator, server.spares, now),
             beside.beside(faults, server, now, say) as injector,
         ):

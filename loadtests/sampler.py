@@ -108,12 +108,19 @@ class Sampler:
         folder: of the results.
         metrics, pid: see ``sample``.
         now: seconds since the start of the run.
+        before: a look at the server when nobody had asked it anything; None where there was none.
     """
 
     def __init__(
-        self, folder: Path, metrics: str, pid: int | None, now: Callable[[], float]
+        self,
+        folder: Path,
+        metrics: str,
+        pid: int | None,
+        now: Callable[[], float],
+        before: Sample | None = None,
     ) -> None:
         self._path, self._metrics, self._pid, self._now = folder, metrics, pid, now
+        self._before = before
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
@@ -127,6 +134,8 @@ class Sampler:
 
     def _run(self) -> None:
         with (self._path / results.SAMPLES).open("w", encoding="utf-8") as file:
+            if self._before is not None:
+                results.append(file, self._before)
             while not self._stop.is_set():
                 began = time.monotonic()
                 results.append(file, sample(self._now(), self._metrics, self._pid))

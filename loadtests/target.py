@@ -19,6 +19,7 @@ from loadtests.faults import room
 from loadtests.house import KEYS, SPARES, build_house
 from loadtests.judge import outcome
 from loadtests.problem import LoadProblem
+from loadtests.results import Sample
 from tools.bench.server import running
 
 _ADDRESS = re.compile(r"([^:]+):(\d+),(\d+),(\d+)")
@@ -36,6 +37,8 @@ class Target:
     cast: Cast
     pid: int | None = None
     state: Path | None = None
+    #: A look at it before anybody had asked it anything, at a time since the epoch.
+    untouched: Sample | None = None
 
     @property
     def keys_file(self) -> Path:

@@ -66,9 +66,7 @@ def memory(loaded: Loaded) -> Memory:
 
 
 def _after(loaded: Loaded, there: Sequence[Sample]) -> Iterator[MemoryAfter]:
-    first_s = min(request.sent for request in loaded.requests)
-    calm = [sample for sample in there if sample.t <= first_s]
-    before = resident(calm[-1] if calm else there[0])
+    before = resident(there[0])
     left = loaded.run.machine.memory_bytes - before
     reached = _adapters_answered(loaded.requests)
     for count in ADAPTERS:
