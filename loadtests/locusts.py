@@ -14,7 +14,7 @@ from pathlib import Path
 from loadtests.plan import GRACE_S, ZERO, Plan
 from tools import layout
 from tools.bench.server import free_ports
-from tools.serving.process import session_members
+from tools.serving.process import end_with_parent, session_members
 
 PLAN = "plan.json"
 _LOCUSTFILE = Path(__file__).with_name("locustfile.py")
@@ -102,6 +102,7 @@ def locust(plan: Plan, folder: Path, web_port: int | None) -> Iterator[Locust]:
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": str(layout.ROOT), "LOCUST_SKIP_URLLIB3_PATCH": "1"},
             start_new_session=True,
+            preexec_fn=end_with_parent,
         )
         try:
             yield Locust(process, folder, plan)

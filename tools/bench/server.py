@@ -21,6 +21,7 @@ import tritonclient.grpc as triton
 import yaml
 
 from tools import layout
+from tools.serving.process import end_with_parent
 
 START_LIMIT_S = 300.0
 
@@ -145,7 +146,13 @@ def running(
     began = time.monotonic()
     with (folder / "serve.log").open("w+") as said:
         process = subprocess.Popen(  # noqa: S603
-            command, cwd=layout.ROOT, stdout=subprocess.PIPE, stderr=said, text=True, env=os.environ
+            command,
+            cwd=layout.ROOT,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            env=os.environ,
+            preexec_fn=end_with_parent,
         )
         try:
             if not _becomes_ready(process, began + START_LIMIT_S):

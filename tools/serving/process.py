@@ -62,8 +62,11 @@ def _is_tracker(pid: int) -> bool:
     return False
 
 
-def _end_with_parent() -> None:
-    # Killed without a chance to clean up, `tools serve` must not leave a server holding the ports.
+def end_with_parent() -> None:
+    """For ``preexec_fn``: the child is told to end when its parent has.
+
+    A parent that is killed has no chance to clean up, and must not leave it holding ports.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -92,7 +95,7 @@ class ServerProcess:
                 # The stub of the wheel ignores PYTHONPATH: it finds our packages from here.
                 cwd=layout.ROOT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
 
     @property
