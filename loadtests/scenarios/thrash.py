@@ -6,7 +6,7 @@ from loadtests.cast import Cast
 from loadtests.plan import Load
 from loadtests.scenario import Scenario, Size
 from loadtests.scenarios.zipf import markers
-from loadtests.shapes import Soak
+from loadtests.shapes import Ramp
 from loadtests.traces import DOORS, loop
 
 _PROMPT = 12
@@ -27,7 +27,7 @@ def build(cast: Cast, size: Size) -> Load:
             )
             for n in range(size.users)
         ),
-        shape=Soak(users=size.users),
+        shape=Ramp(users=size.users, over_s=size.seconds / 6),
     )
 
 
