@@ -46,7 +46,7 @@ class _PlannedUser(User):  # type: ignore[misc]  # locust has no types here
             return
         call = self._loop[self._next % len(self._loop)]
         self._next += 1
-        if self._sender.send(call, self._sender.now) in ("transport", "unavailable"):
+        if self._sender.send(call) in ("transport", "unavailable"):
             # Nobody is there, and said so at once: as callers do who are told when to come back.
             gevent.sleep(AWAY_S)
 

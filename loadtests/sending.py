@@ -77,13 +77,17 @@ class Sender:
         first = number // len(loops) % len(loop)
         return loop[first:] + loop[:first]
 
-    def send(self, call: Call, due: float) -> str:
-        """One call to its end, and its outcome; ``due`` is seconds since the load began."""
+    def send(self, call: Call, due: float | None = None) -> str:
+        """One call to its end, and its outcome.
+
+        Args:
+            due: seconds since the load began; of a loop's call None: it is due when it is sent.
+        """
         self.open += 1
         try:
             sent = self.now
             answer = self._doors.send(call)
-            self._note(call, due, sent, answer)
+            self._note(call, sent if due is None else due, sent, answer)
             return answer.outcome
         finally:
             self.open -= 1
