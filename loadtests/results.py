@@ -72,7 +72,7 @@ class Sample(_Frozen):
     rss: dict[str, int]
     fds: dict[str, int]
     threads: dict[str, int]
-    #: Bytes in /dev/shm.
+    #: Bytes of /dev/shm that the server's processes have mapped.
     shm: int
     #: Series on the metrics page; 0 where it does not answer.
     series: int

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
@@ -15,11 +14,11 @@ import psutil
 from loadtests import results
 from loadtests.results import Sample
 from tools.bench.server import role
+from tools.serving import shm
 from tools.top.command import look
 from tools.top.reading import Page
 
 EVERY_S = 1.0
-_SHM = "/dev/shm"  # noqa: S108 - only its size is read
 #: What is kept of the metrics page.
 KEPT = frozenset(
     f"lora_{name}"
@@ -67,6 +66,19 @@ def kept(page: Page) -> dict[str, float]:
     return found
 
 
+def shm_bytes(pids: Sequence[int]) -> int:
+    """What these processes have mapped of /dev/shm; other servers of the machine have theirs."""
+    found = 0
+    for region in shm.mapped_by(pids):
+        for pid in pids:
+            # As they see it: a server may have a /dev/shm of its own.
+            path = Path("/proc") / str(pid) / "root" / region.relative_to("/")
+            with contextlib.suppress(OSError):
+                found += path.stat().st_blocks * 512
+                break
+    return found
+
+
 def sample(t: float, metrics: str, pid: int | None) -> Sample:
     """One look at a server.
 
@@ -95,7 +107,7 @@ def sample(t: float, metrics: str, pid: int | None) -> Sample:
         rss=dict(rss),
         fds=dict(fds),
         threads=dict(threads),
-        shm=shutil.disk_usage(_SHM).used,
+        shm=shm_bytes([process.pid for process in processes]),
         series=len(page.samples) if page else 0,
         metrics=kept(page) if page else None,
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import tempfile
 from pathlib import Path
 
-from loadtests.sampler import KEPT, kept, sample
+from loadtests.sampler import KEPT, kept, sample, shm_bytes
 from tests.server.harness import free_ports
+from tools.serving.shm import SHM
 from tools.top.reading import Page
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +42,17 @@ def test_a_server_that_is_down_is_sampled() -> None:
     found = sample(3.25, f"127.0.0.1:{free_ports()[0]}", pid=2**22 + 1)
     assert (found.t, found.metrics, found.series) == (3.25, None, 0)
     assert found.rss == found.fds == found.threads == {}
-    assert found.shm >= 0
+    assert found.shm == 0
+
+
+def test_shared_memory_is_what_is_mapped() -> None:
+    before = shm_bytes([os.getpid()])
+    with tempfile.NamedTemporaryFile(dir=SHM) as file:
+        file.write(b"x" * 3 * mmap.PAGESIZE)
+        file.flush()
+        assert shm_bytes([os.getpid()]) == before
+        with mmap.mmap(file.fileno(), 0):
+            assert shm_bytes([os.getpid()]) == before + 3 * mmap.PAGESIZE
 
 
 def test_a_server_elsewhere_has_no_processes() -> None:
