@@ -70,9 +70,9 @@ class DoorSettings(_Frozen):
 
     #: Calls in flight per department and door; beyond, ``overloaded``.
     max_in_flight_per_department: int = Field(default=256, gt=0)
-    #: How often a door asks Triton whether its callers have gone, seconds. Each asking is a call into
-    #: the server, about 0.1 ms of processor time: with 16 callers waiting and 0.05 s, asking took 3 %
-    #: of all.
+    #: How often a door asks Triton whether its callers have gone, seconds. Each asking is a call
+    #: into the server, about 0.1 ms of processor time: with 16 callers and 0.05 s it took 3 % of
+    #: all.
     cancel_poll_s: float = Field(default=0.1, gt=0)
 
 
