@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import json
 import queue
 import time
@@ -90,8 +89,6 @@ class Doors:
             self._idle.pop().close()
         self._http.close()
         self._unary.close()
-        # A channel that is only let go of while Python ends waits for gevent, which has ended.
-        gc.collect()
 
     def send(self, call: Call) -> Answer:
         """One call to its end. Never raises for what the server or the network does."""

@@ -6,6 +6,9 @@ in one process, with ``--processes``, and as ``--master`` and ``--worker`` on se
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ REPORTS_S = 7.0
 AWAY_S = 0.5
 #: This process's own; locust gives some events none.
 ENVIRONMENT: list[Any] = []
+EXIT_CODE: list[int] = []
 
 
 class _PlannedUser(User):  # type: ignore[misc]  # locust has no types here
@@ -144,6 +148,21 @@ def _reported(client_id: str, data: dict[str, Any], **_: Any) -> None:
 
 
 @events.quit.add_listener
-def _end(**_: Any) -> None:
+def _end(exit_code: int, **_: Any) -> None:
     for environment in ENVIRONMENT:
         environment.sender.end()
+    EXIT_CODE.append(exit_code)
+
+
+def _leave() -> None:
+    """Ends the process once all is written.
+
+    Python would still let go of gRPC's channels, each of which waits for gevent, which has ended.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(EXIT_CODE[-1] if EXIT_CODE else 1)
+
+
+# What is registered later, such as locust's end of its workers, runs before it.
+atexit.register(_leave)
