@@ -110,12 +110,14 @@ def _over_time(sides: Sequence[Side], of: str, unit: str, scale: float) -> go.Fi
                 mode="lines",
                 line={"color": SIDES[number], "dash": _DASHES[number]},
             )
-        for fault in side.recovery.faults:
-            figure.add_vline(
-                x=fault.t,
-                line={"color": _FAULT, "dash": "dot"},
-                annotation={"text": escape(fault.fault), "textangle": -90, "font": {"size": 11}},
-            )
+    # Both runs have the same faults at the same times, to a moment.
+    faults = {(round(f.t), f.fault) for side in sides for f in side.recovery.faults}
+    for t, name in sorted(faults):
+        figure.add_vline(
+            x=t,
+            line={"color": _FAULT, "dash": "dot"},
+            annotation={"text": escape(name), "textangle": -90, "font": {"size": 11}},
+        )
     return figure
 
 
@@ -154,7 +156,7 @@ def _refusals(sides: Sequence[Side]) -> go.Figure:
 
 def _breakers(sides: Sequence[Side]) -> go.Figure:
     rows = [(side, signal) for side in sides for signal in _signals(side)]
-    figure = _figure(x="seconds since the start", barmode="stack", height=160 + 40 * len(rows))
+    figure = _figure(x="seconds since the start", barmode="overlay", height=160 + 40 * len(rows))
     for state, (colour, pattern) in STATES.items():
         parts = [
             (f"{_label(side)}<br>{escape(interval.signal)}", interval)
@@ -171,7 +173,6 @@ def _breakers(sides: Sequence[Side]) -> go.Figure:
                 orientation="h",
                 marker={"color": colour, "pattern": {"shape": pattern}},
             )
-    figure.update_layout(barmode="overlay")
     figure.update_yaxes(autorange="reversed")
     return figure
 
