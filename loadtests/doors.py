@@ -69,7 +69,10 @@ def ready_grpc() -> None:
 
 
 class Doors:
-    """Sends calls of a plan; each call may run in a greenlet of its own, all at once."""
+    """Sends calls of a plan; each call may run in a greenlet of its own, all at once.
+
+    Its connections end with the process.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._keys = plan, plan.keys()
@@ -82,13 +85,6 @@ class Doors:
         self._unary = triton_http.InferenceServerClient(
             plan.http, concurrency=_CONNECTIONS, network_timeout=self._limit_s
         )
-
-    def close(self) -> None:
-        """Ends all connections."""
-        while self._idle:
-            self._idle.pop().close()
-        self._http.close()
-        self._unary.close()
 
     def send(self, call: Call) -> Answer:
         """One call to its end. Never raises for what the server or the network does."""
@@ -171,8 +167,8 @@ class Doors:
 class _Stream:
     """A client with a gRPC stream that carries one call at a time.
 
-    The client stays when its stream has ended: gRPC counts channels under gevent, and tritonclient
-    closes them twice, so that the count of one that is let go of is wrong for all others.
+    The client is never closed: under gevent gRPC counts channels, tritonclient closes each twice,
+    and with a count of none gRPC wakes no greenlet any more, whoever waits.
     """
 
     def __init__(self, address: str) -> None:
@@ -205,11 +201,6 @@ class _Stream:
         self._answers = None
         with contextlib.suppress(InferenceServerException):
             self._client.stop_stream(cancel_requests=True)
-
-    def close(self) -> None:
-        """Ends the connection too."""
-        self.stop()
-        self._client.close()
 
 
 def _take(answers: queue.Queue[tuple[Any, Any]], call: Call, answer: Answer) -> bool:

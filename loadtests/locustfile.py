@@ -157,7 +157,7 @@ def _end(exit_code: int, **_: Any) -> None:
 def _leave() -> None:
     """Ends the process once all is written.
 
-    Python would still let go of gRPC's channels, each of which waits for gevent, which has ended.
+    Python would still close gRPC's channels, one by one, and wait for what is left of them.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -62,8 +62,7 @@ class Sender:
             gevent.spawn(self._send_arrivals, self.plan.share(worker))
 
     def end(self) -> None:
-        """Closes connections and the record."""
-        self._doors.close()
+        """Closes the record."""
         if self._file is not None:
             self._file.close()
 

@@ -15,8 +15,8 @@ import pytest
 from loadtests import results
 from loadtests.configurations import CONFIGURATIONS, PROTECTED
 from loadtests.house import build_house
-from loadtests.results import Request
 from tests.server.harness import ROOT, Server, free_ports
+from tests.unit.loadtests.records import most_at_once
 
 USERS = 6
 BUDGET = """
@@ -40,17 +40,6 @@ def load(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=280,
         check=False,
     )
-
-
-def most_at_once(requests: list[Request]) -> int:
-    """How many were under way at the same time."""
-    ends = [(request.sent, 1) for request in requests]
-    ends += [(request.sent + request.total, -1) for request in requests]
-    most = now = 0
-    for _, change in sorted(ends):
-        now += change
-        most = max(most, now)
-    return most
 
 
 def test_a_short_isolation_run(demo: Path, tmp_path: Path) -> None:

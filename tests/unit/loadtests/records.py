@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from loadtests.results import Request, Sample
@@ -37,3 +38,14 @@ def sample(**changes: Any) -> Sample:
         "metrics": {},
     }
     return Sample(**{**fields, **changes})
+
+
+def most_at_once(requests: Iterable[Request]) -> int:
+    """How many were under way at the same time."""
+    spans = [(request.sent, request.sent + request.total) for request in requests]
+    ends = [(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans]
+    most = now = 0
+    for _, change in sorted(ends):
+        now += change
+        most = max(most, now)
+    return most
