@@ -16,7 +16,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[tuple[str, str], ...]
 
 #: Values a second that a histogram's series takes for long, and at once after a pause.
-VALUES_PER_S, VALUES_AT_ONCE = 10.0, 64.0
+VALUES_PER_S, VALUES_AT_ONCE = 5.0, 64.0
 
 
 @dataclasses.dataclass(frozen=True)

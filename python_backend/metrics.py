@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 MAX_WAITING = 10_000
 #: How often what waits is written, seconds. Not at once: each write is a call into Triton, and
 #: would take turns with the request that it is about; what a window holds is written as one.
-WRITE_EVERY_S = 0.25
+WRITE_EVERY_S = 0.5
 _STOP_S = 10.0
 
 
