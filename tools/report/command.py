@@ -35,6 +35,9 @@ def report(
         list[str] | None,
         typer.Option(help="With --run: seconds=60, rate=2, users=…, adapters=…, … Repeatable."),
     ] = None,
+    faults: Annotated[
+        str, typer.Option(help="With --run: faults to inject into each, as of loadtests.")
+    ] = "",
     demo: Annotated[Path, typer.Option(help="With --run: a folder of `tools demo`.")] = Path(
         ".demo"
     ),
@@ -83,7 +86,8 @@ def report(
     wish = Wish(goal, rate, price_per_hour, seats, slots, prompt_tokens, cost)
     try:
         if run is not None:
-            before, after, more = both(run, Options(demo=demo, size=sizes(size or ())), out, each)
+            options = Options(demo=demo, size=sizes(size or ()), faults=faults)
+            before, after, more = both(run, options, out, each)
             without = [*(without or ()), *more]
         if before is None or after is None:
             raise ReportProblem("name two results folders, or --run SCENARIO")

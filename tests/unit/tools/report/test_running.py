@@ -31,11 +31,12 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Options]]:
 
 
 def test_both_are_run(ran: list[tuple[str, Options]], tmp_path: Path) -> None:
-    done = call("--run", "zipf", "--size", "seconds=20", "--out", tmp_path, "--goal", 60)
+    arguments = ("--run", "zipf", "--size", "seconds=20", "--faults", "kill_engine@5")
+    done = call(*arguments, "--out", tmp_path, "--goal", 60)
     assert done.exit_code == 0, done.output
-    assert [(name, o.configuration, o.size) for name, o in ran] == [
-        ("zipf", "unprotected", {"seconds": 20.0}),
-        ("zipf", "protected", {"seconds": 20.0}),
+    assert [(name, o.configuration, o.size, o.faults) for name, o in ran] == [
+        ("zipf", "unprotected", {"seconds": 20.0}, "kill_engine@5"),
+        ("zipf", "protected", {"seconds": 20.0}, "kill_engine@5"),
     ]
     made = Report.model_validate_json((tmp_path / "report.json").read_text("utf-8"))
     assert [one.label for one in made.sides] == ["unprotected", "protected"]
