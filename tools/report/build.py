@@ -12,6 +12,9 @@ from tools.report.reading import Loaded, comparable, load
 from tools.report.side import side
 from tools.report.sizing import Wish, plan
 
+#: A simulator further off than this is not to be believed.
+_OFF = 2.0
+
 
 def build(first: Path, second: Path, without: Sequence[Path], wish: Wish) -> Report:
     """Both runs beside each other.
@@ -41,6 +44,13 @@ def build(first: Path, second: Path, without: Sequence[Path], wish: Wish) -> Rep
     if not missing(sides[1], sides[0]):
         remarks.append("Both runs have the same protections on.")
     sizes = plan(after, sides, wish)
+    for size in sizes.sides:
+        measured, simulated = size.measured_p50.value, size.simulated_p50.value
+        if measured and simulated and not 1 / _OFF < simulated / measured < _OFF:
+            remarks.append(
+                f"The simulator says {simulated:.2g} s where {size.label} had a median of "
+                f"{measured:.2g} s: what it says of instances and their cost is a guess."
+            )
     return Report(
         scenario=after.run.scenario,
         trace=after.run.trace,

@@ -61,6 +61,9 @@ def report(
     seats: Annotated[int | None, typer.Option(help="max_num_seqs; the run's.", min=1)] = None,
     slots: Annotated[int | None, typer.Option(help="max_loras; the run's.", min=1)] = None,
     prompt_tokens: Annotated[int, typer.Option(help="Of each simulated prompt.", min=1)] = 32,
+    fit: Annotated[
+        bool, typer.Option(help="Stretch the costs until tokens come as far apart as in the run.")
+    ] = True,
     step_ms: Annotated[float, typer.Option(help="A step's fixed cost.", min=0)] = (
         _COST.fixed_s * 1e3
     ),
@@ -83,7 +86,16 @@ def report(
     cost = StepCost(
         step_ms * per_s, sequence_ms * per_s, prompt_token_ms * per_s, switch_ms * per_s
     )
-    wish = Wish(goal, rate, price_per_hour, seats, slots, prompt_tokens, cost)
+    wish = Wish(
+        goal_s=goal,
+        rate=rate,
+        price_per_hour=price_per_hour,
+        seats=seats,
+        slots=slots,
+        prompt_tokens=prompt_tokens,
+        fit=fit,
+        cost=cost,
+    )
     try:
         if run is not None:
             options = Options(demo=demo, size=sizes(size or ()), faults=faults)

@@ -133,6 +133,8 @@ class FaultSeen(Frozen):
 class Recovery(Frozen):
     """How available the server was, and how it came back."""
 
+    #: Of the seconds in which a good request ended, those in which one was answered.
+    available: Share
     #: Share of the run in which no fault kept everybody from an answer; ``n``: faults.
     up: Number
     #: The longest time without one good answer while good requests were sent.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from loadtests.results import Fault, Request
 from tools.report.figures import FaultSeen, Number, Recovery
 from tools.report.reading import Loaded
-from tools.report.statistics import union
+from tools.report.statistics import share, union
 
 
 def recovery(loaded: Loaded) -> Recovery:
@@ -18,7 +18,12 @@ def recovery(loaded: Loaded) -> Recovery:
     faults = loaded.faults
     down = union((f.t, min(seconds, f.t + f.down)) for f in faults if f.down is not None)
     healed = [fault.healed for fault in faults if fault.healed is not None]
+    ended, answered = (
+        {int(_end(r)) for r in good},
+        {int(_end(r)) for r in good if r.outcome == "ok"},
+    )
     return Recovery(
+        available=share(len(answered), len(ended)),
         up=Number(value=1 - down / seconds if faults else None, n=len(faults)),
         longest_gap=longest_gap(good),
         slowest=Number(value=max(healed, default=None), n=len(healed)),

@@ -12,6 +12,7 @@ import numpy as np
 from loadtests.results import Request, Run
 from tools.bench.figures import percentile
 from tools.report.figures import Number, Plan, Side, Sizing
+from tools.report.fitting import factor_of, gaps_of, stretched
 from tools.report.order import Order, Room
 from tools.report.reading import Loaded, ReportProblem
 from tools.simulate.engine import Job, StepCost, simulate
@@ -21,6 +22,8 @@ HOURS_PER_MONTH = 730
 MOST = 64
 #: At least so many requests are simulated; the trace is repeated until there are.
 REQUESTS = 4000
+#: Outcomes of a request that found no server.
+_AWAY = ("transport", "unavailable")
 #: Where there is one queue, everybody is of one department.
 _EVERYONE = "everyone"
 
@@ -37,15 +40,19 @@ class Wish:
     seats: int | None = None
     slots: int | None = None
     prompt_tokens: int = 32
+    #: Whether the costs are stretched to the run's.
+    fit: bool = True
     cost: StepCost = dataclasses.field(default_factory=StepCost)
 
 
 def jobs_of(requests: Sequence[Request], prompt_tokens: int) -> list[Job]:
     """The good requests as the simulator's; what was never answered gets its department's median.
 
-    Times are from the first one on.
+    Those that found no server are left out: their callers came again. Times are from the first on.
     """
-    good = sorted((r for r in requests if r.kind == "good"), key=lambda r: r.t)
+    good = sorted(
+        (r for r in requests if r.kind == "good" and r.outcome not in _AWAY), key=lambda r: r.t
+    )
     written = defaultdict(list)
     for request in good:
         if request.outcome == "ok" and request.tokens:
@@ -174,7 +181,11 @@ def plan(loaded: Loaded, sides: Sequence[Side], wish: Wish) -> Plan:
         raise ReportProblem(f"{loaded.folder}: no good request among them: nothing to size for")
     room = room_of(loaded.run, wish)
     rate = wish.rate or rate_of(jobs)
-    cost = wish.cost
+    gaps = gaps_of(loaded.requests) if wish.fit else []
+    order = Order.of(loaded.run.protections)
+    factor = factor_of(jobs, gaps, order, room, wish.cost)
+    cost = stretched(wish.cost, factor)
+    wish = dataclasses.replace(wish, cost=cost)
     return Plan(
         goal_s=wish.goal_s,
         rate=rate,
@@ -184,9 +195,12 @@ def plan(loaded: Loaded, sides: Sequence[Side], wish: Wish) -> Plan:
             f"A step takes {cost.fixed_s * 1e3:.3g} ms, {cost.per_sequence_s * 1e3:.3g} ms for "
             f"each sequence, {cost.per_prompt_token_s * 1e3:.3g} ms for each prompt token and "
             f"{cost.per_switch_s * 1e3:.3g} ms for each switch of a slot.",
+            f"That is what was given times {factor:.3g}, so that tokens come as far apart as in "
+            f"the second run (n={len(gaps)} answers).",
             f"Each server computes {room.seats} sequences at once and has {room.slots} slots.",
             f"Arrivals, departments, adapters and answer lengths are those of the second run, "
             f"stretched to {rate:.3g} requests a second; a prompt has {wish.prompt_tokens} tokens.",
+            "A loop's requests come when they came in that run, also where it is answered sooner.",
             "Requests are dealt to servers at random; every server has every adapter at hand.",
             "Requests enter the engine by the server's own admission, set as in each run.",
             "Nothing but waiting and computing takes time: no network, no cold loads, no faults.",

@@ -68,7 +68,7 @@ def test_headlines_stand_beside_the_case(tmp_path: Path) -> None:
     routes = rows["Wrong routes"]
     assert [(v.value, v.n) for v in routes.values] == [(0.125, 8), (0.0, 8)]
     assert routes.case == ("3.2 %", "0.7 %")
-    p99 = rows["P99, first token"]
+    p99 = rows["P99, first token: fin"]
     assert [v.value for v in p99.values] == [1.2, 0.25]
     assert p99.case == ("1200 ms", "420 ms")
     assert rows["Memory, peak"].case == ("148 GB", "82 GB")

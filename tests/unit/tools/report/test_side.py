@@ -152,6 +152,8 @@ def test_a_fault_and_whom_it_hurt(tmp_path: Path) -> None:
     assert (seen.hurt, seen.broken_off, seen.n) == ({"fin": 1, "svc": 1}, 1, 3)
     assert (got.up.value, got.up.n) == (0.7, 1)
     assert (got.slowest.value, got.slowest.n, got.unhealed) == (3.4, 1, 0)
+    # Answers ended in the seconds 1, 2, 6 and 9; in 3 two failed.
+    assert (got.available.part, got.available.n) == (4, 5)
     # The answer at 2.5 was the last one; from 2.5 on somebody waited, until 6.0.
     assert (got.longest_gap.value, got.longest_gap.n) == (3.5, 4)
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.tools.report import folders
 from tests.unit.tools.report.folders import UNPROTECTED, refused, request
-from tools.report import sizing
-from tools.report.order import Room
+from tools.report import fitting, sizing
+from tools.report.order import Order, Room
 from tools.report.reading import ReportProblem, load
 from tools.report.side import side
 from tools.report.sizing import Wish, fewest, jobs_of, rate_of, scaled
@@ -42,6 +42,8 @@ def test_jobs_are_the_good_requests() -> None:
             request(3.0, tokens=4, lora_id=None),
             refused(4.0, "overloaded", lora_id="fin_other_v1"),
             refused(4.5, "not_found", kind="forbidden"),
+            refused(5.0, "transport"),
+            refused(5.5, "unavailable"),
             request(6.0, department="svc", tokens=0, lora_id="fin_risk_v1"),
         ],
         prompt_tokens=20,
@@ -76,7 +78,7 @@ def test_the_plan_buys_what_holds_the_goal(tmp_path: Path) -> None:
     trace = [request(t, tokens=4) for t in range(40)]
     before = load(folders.write(tmp_path / "a", trace, **UNPROTECTED))
     after = load(folders.write(tmp_path / "b", trace))
-    wish = Wish(goal_s=60.0, price_per_hour=2.0, seats=1, slots=1, cost=SECOND)
+    wish = Wish(goal_s=60.0, price_per_hour=2.0, seats=1, slots=1, cost=SECOND, fit=False)
     plan = sizing.plan(after, (side(before, "off"), side(after, "on")), wish)
     assert (plan.rate, plan.goal_s) == (1.0, 60.0)
     off, on = plan.sides
@@ -94,7 +96,7 @@ def test_the_plan_buys_what_holds_the_goal(tmp_path: Path) -> None:
 
 def test_a_goal_below_one_step_cannot_be_bought(tmp_path: Path) -> None:
     after = load(folders.write(tmp_path / "b", [request(t) for t in range(40)]))
-    wish = Wish(goal_s=0.5, price_per_hour=2.0, cost=SECOND)
+    wish = Wish(goal_s=0.5, price_per_hour=2.0, cost=SECOND, fit=False)
     (one,) = sizing.plan(after, [side(after, "on")], wish).sides
     assert (one.instances, one.cost_per_month, one.worst_department) == (None, None, "fin")
     assert one.p99 is not None and one.p99 > 0.5
@@ -105,3 +107,19 @@ def test_without_a_good_request_there_is_nothing_to_size(tmp_path: Path) -> None
     after = load(folders.write(tmp_path / "b", bad))
     with pytest.raises(ReportProblem, match="no good request"):
         sizing.plan(after, [side(after, "on")], Wish())
+
+
+def test_costs_are_stretched_to_the_runs() -> None:
+    jobs = jobs_of([request(10 * t, tokens=5) for t in range(8)], 1)
+    # Alone in the engine, a token comes each step of a second; half a second was measured.
+    got = fitting.factor_of(jobs, [0.5, 0.5, 0.9], Order(), Room(), SECOND)
+    assert got == pytest.approx(0.5)
+    assert fitting.stretched(StepCost(1, 2, 3, 4), 0.5) == StepCost(0.5, 1, 1.5, 2)
+    assert fitting.factor_of(jobs, [], Order(), Room(), SECOND) == 1.0
+    short = jobs_of([request(0, tokens=1)], 1)
+    assert fitting.factor_of(short, [0.5], Order(), Room(), SECOND) == 1.0
+
+
+def test_what_was_measured_between_tokens() -> None:
+    asked = [request(0, gaps=(0.02, 0.5)), request(1, gaps=()), refused(2, "overloaded")]
+    assert fitting.gaps_of([*asked, request(3, kind="cancel")]) == [0.02]
