@@ -53,7 +53,12 @@ def _forward(name: str, module: str, attribute: str) -> Callable[[typer.Context]
     """A command that imports its module and hands it the arguments, ``--help`` among them."""
 
     def run(context: typer.Context) -> None:
-        target = getattr(import_module(module), attribute)
+        try:
+            target = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as error:  # The image has less than a checkout.
+            lacking = f"{name} needs {error.name}, which is not installed here"
+            typer.echo(f"{lacking}: run it in a checkout, after `make setup`", err=True)
+            raise typer.Exit(2) from None
         inner = target
         if not isinstance(target, typer.Typer):
             inner = typer.Typer(add_completion=False, pretty_exceptions_show_locals=False)

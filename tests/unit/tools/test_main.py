@@ -45,3 +45,15 @@ def test_a_command_gets_its_own_arguments() -> None:
     assert "--config /does/not/exist.yaml: no such file" in done.stderr
     assert "python -m tools demo" in done.stderr
     assert run("serve", "--http-port", "0").returncode == 2
+
+
+def test_what_a_command_lacks_is_said_in_a_line() -> None:
+    code = (
+        "import sys; sys.modules['loadtests'] = None; sys.argv = ['tools', 'report', '--help']; "
+        "from tools.__main__ import app; app()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=layout.ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "report needs loadtests" in done.stderr and "Traceback" not in done.stderr
