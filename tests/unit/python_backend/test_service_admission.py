@@ -33,12 +33,13 @@ async def end(house: House, begun: list[Any]) -> None:
 
 
 def test_the_engine_gets_no_more_than_it_has_seats_for() -> None:
-    most = 0
+    most = seated = 0
 
     async def test(house: House) -> None:
         def watch() -> None:
-            nonlocal most
+            nonlocal most, seated
             most = max(most, len(house.engine.running))
+            seated = max(seated, house.admission.scheduler.in_engine)
 
         tasks = []
         for _ in range(30):
@@ -48,7 +49,9 @@ def test_the_engine_gets_no_more_than_it_has_seats_for() -> None:
         await asyncio.gather(*tasks)
 
     run(test, limit=100, seats=4, step_s=0.001)
-    assert most == 4
+    assert seated == 4
+    # Beside them are those in their last step, whose successors have their seats.
+    assert 4 <= most <= 8
 
 
 def test_cancel_while_queued_is_answered_at_once() -> None:

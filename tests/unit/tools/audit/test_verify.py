@@ -236,6 +236,8 @@ while True:
     w.write({"event": "x", "n": n})
     n += 1
     if n == 50: print("go", flush=True)
+    # Slower than any reader, who else would follow it into the next file.
+    if n >= 50: time.sleep(0.0005)
 """
 
 
