@@ -93,25 +93,22 @@ def house(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_server_that_does_not_know_the_keys(server: Server, house: Path, tmp_path: Path) -> None:
-    ports = ",".join(map(str, server.ports))
-    done = load(
-        "isolation", "--server", f"127.0.0.1:{ports}", "--demo", str(house),
-        "--out", str(tmp_path / "out"),
-    )  # fmt: skip
+def refused(ports: tuple[int, int, int], house: Path, out: Path) -> str:
+    """The one line in which a run against a server on these ports is refused."""
+    address = f"127.0.0.1:{','.join(map(str, ports))}"
+    done = load("isolation", "--server", address, "--demo", str(house), "--out", str(out))
     assert done.returncode == 2
-    assert "answers unauthenticated: its policy does not know the key" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    return done.stderr
+
+
+def test_a_server_that_does_not_know_the_keys(server: Server, house: Path, tmp_path: Path) -> None:
+    said = refused(server.ports, house, tmp_path / "out")
+    assert "answers unauthenticated: its policy does not know the key" in said
     for key in json.loads((house / "keys.json").read_text()).values():
-        assert key not in done.stderr
+        assert key not in said
 
 
 def test_a_server_that_is_not_up(house: Path, tmp_path: Path) -> None:
-    ports = ",".join(map(str, free_ports()))
-    done = load(
-        "isolation", "--server", f"127.0.0.1:{ports}", "--demo", str(house),
-        "--out", str(tmp_path / "out"),
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "no server of ours at 127.0.0.1" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    said = refused(free_ports(), house, tmp_path / "out")
+    assert "no server of ours at 127.0.0.1" in said
